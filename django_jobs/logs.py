@@ -1,0 +1,159 @@
+"""The one module that writes log lines: `key=value`, past tense, never the arguments of a job."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from django_jobs.runs import ClaimedRun, EndedRun, Then
+from django_jobs.statuses import RunStatus
+
+logger = logging.getLogger("django_jobs")
+
+TEXT_LIMIT = 200  # characters of an error's text; the whole of it is in its row
+UNCHARGED = (RunStatus.SUCCEEDED, RunStatus.RELEASED, RunStatus.CANCELLED)
+
+
+def runs_ended(runs: Sequence[EndedRun]) -> None:
+    """Write one line per run: INFO for one that cost nothing, WARNING for one to be retried, ERROR for a death."""
+    if not logger.isEnabledFor(logging.ERROR):
+        return
+    lowest = logger.getEffectiveLevel()
+    for run in runs:
+        level = run_level(run)
+        if level >= lowest:
+            logger.log(level, "run %s %s%s", run.status.value, _run_fields(run), _ending(run))
+
+
+def run_level(run: EndedRun) -> int:
+    """The level of an ended run's line."""
+    if run.then is Then.DIE:
+        return logging.ERROR
+    return logging.INFO if run.status in UNCHARGED else logging.WARNING
+
+
+def _run_fields(run: EndedRun) -> str:
+    return (
+        f"task={quoted(run.task_name)} job={run.job_id} attempt={run.attempt} queue={quoted(run.queue_name)} "
+        f"duration={run.duration:.3f} waited={run.waited:.3f}"
+    )
+
+
+def _ending(run: EndedRun) -> str:
+    parts = []
+    if run.error_type:
+        parts.append(f" error={quoted(run.error_type)}")
+    if run.error_text:
+        parts.append(f" text={quoted(run.error_text, TEXT_LIMIT)}")
+    if run.retry_in is not None:
+        parts.append(f" retry_in={run.retry_in.total_seconds():.3f}")
+    if run.reason is not None:
+        parts.append(f" reason={run.reason.value}")
+    return "".join(parts)
+
+
+def lease_lost(run: ClaimedRun, *, worker: str) -> None:
+    """Somebody else has the job now; the outcome of this run was not recorded."""
+    logger.warning(
+        "lease lost task=%s job=%s attempt=%s claim=%s worker=%s",
+        quoted(run.task_name), run.job_id, run.attempt, run.claim_number, quoted(worker),
+    )  # fmt: skip
+
+
+def key_taken(task_name: str, key: str, holder: UUID | None) -> None:
+    """A job was not enqueued, because its key is held."""
+    logger.info("key taken task=%s key=%s holder=%s", quoted(task_name), quoted(key), holder)
+
+
+def jobs_rescued(count: int, *, worker: str) -> None:
+    """Jobs of a worker that is gone were taken back."""
+    logger.warning("jobs rescued count=%s worker=%s", count, quoted(worker))
+
+
+def unknown_tasks(task_names: Sequence[str], count: int) -> None:
+    """Jobs wait, because the worker that claimed them does not know their tasks."""
+    logger.warning("jobs parked count=%s tasks=%s cause=unknown_task", count, quoted(",".join(task_names), TEXT_LIMIT))
+
+
+def jobs_released(count: int, *, worker: str) -> None:
+    """Claimed jobs that had not been started were handed back."""
+    logger.info("jobs released count=%s worker=%s", count, quoted(worker))
+
+
+def job_cancelled(job_id: UUID, *, task_name: str, by: str) -> None:
+    logger.info("job cancelled job=%s task=%s by=%s", job_id, quoted(task_name), quoted(by))
+
+
+def letter_written(letter_id: int, *, job_id: UUID, task_name: str, reason: str) -> None:
+    logger.info("dead letter written letter=%s job=%s task=%s reason=%s", letter_id, job_id, quoted(task_name), reason)
+
+
+def letter_replayed(letter_id: int, *, job_id: UUID, by: str) -> None:
+    logger.info("dead letter replayed letter=%s job=%s by=%s", letter_id, job_id, quoted(by))
+
+
+def letter_discarded(letter_id: int, *, by: str) -> None:
+    logger.info("dead letter discarded letter=%s by=%s", letter_id, quoted(by))
+
+
+def rows_pruned(counts: Mapping[str, int]) -> None:
+    """Old rows were deleted; silent if there were none."""
+    if any(counts.values()):
+        logger.info("rows pruned %s", " ".join(f"{name}={count}" for name, count in sorted(counts.items())))
+
+
+def lock_lost(name: str, *, fencing_number: int | None) -> None:
+    """A lock had expired, or was taken over, before its holder released it."""
+    logger.warning("lock lost name=%s fencing_number=%s", quoted(name), fencing_number)
+
+
+def database_away(using: str, error: BaseException) -> None:
+    """Say it once per outage, not once per try."""
+    logger.error("database away database=%s error=%s", using, quoted(type(error).__name__))
+
+
+def database_back(using: str, *, after: float) -> None:
+    logger.warning("database back database=%s after=%.1f", using, after)
+
+
+def statsd_away(address: str, error: BaseException) -> None:
+    logger.warning("statsd away address=%s error=%s", quoted(address), quoted(f"{type(error).__name__}: {error}"))
+
+
+def statsd_back(address: str) -> None:
+    logger.info("statsd back address=%s", quoted(address))
+
+
+def worker_started(name: str, *, queue_names: Sequence[str] | None, threads: int, tasks: int, using: str) -> None:
+    queues = ",".join(queue_names) if queue_names else "all"
+    logger.info(
+        "worker started name=%s queues=%s threads=%s tasks=%s database=%s", quoted(name), quoted(queues), threads, tasks,
+        using,
+    )  # fmt: skip
+
+
+def worker_stopping(name: str, *, cause: str) -> None:
+    logger.info("worker stopping name=%s cause=%s", quoted(name), quoted(cause))
+
+
+def worker_stopped(name: str, *, runs: int, uptime: timedelta | float) -> None:
+    seconds = uptime.total_seconds() if isinstance(uptime, timedelta) else uptime
+    logger.info("worker stopped name=%s runs=%s uptime=%.1f", quoted(name), runs, seconds)
+
+
+def service_failed(service: str, error: BaseException) -> None:
+    """A part of the worker failed and will be tried again."""
+    logger.error("service failed service=%s", service, exc_info=error)
+
+
+def quoted(value: str, limit: int = 0) -> str:
+    """The value as one word: as it is, or in JSON's quotes where it would break the line or its `key=value` form."""
+    text = value if not limit or len(value) <= limit else value[: limit - 1] + "…"
+    if text and text.isprintable() and not any(character in ' "=' for character in text):
+        return text
+    if text.isprintable():
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return json.dumps(text)

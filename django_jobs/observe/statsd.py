@@ -1,0 +1,183 @@
+"""Timings and counts of every task, sent to a statsd server by UDP.
+
+`job.<task>.duration_ms` (a timing), `job.<task>.ok` and `job.<task>.failed` (counters). A run that was handed back or
+cancelled is neither; one whose worker died is failed and has no duration.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+
+from django_jobs import logs
+from django_jobs.conf import Statsd, get_settings
+from django_jobs.runs import EndedRun
+from django_jobs.statuses import RunStatus
+
+DATAGRAM_SIZE = 1400  # bytes: below an Ethernet frame with its headers, so that no datagram is fragmented
+RESOLVE_AGAIN = 10.0  # seconds between tries to reach a server that could not be reached
+RESOLVE_WAIT = 0.5  # seconds a caller waits for the name server; meanwhile the numbers are lost
+BELIEVED_BACK = 60.0  # seconds without a failure
+FAILED = frozenset({RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.LOST})
+TIMED = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.TIMED_OUT})
+
+
+def send(runs: Sequence[EndedRun]) -> None:
+    """Send the runs to the server in DJANGO_JOBS["STATSD"], if there is one. Never raises and never waits for it."""
+    target = get_settings().STATSD
+    if target is not None:
+        _sink_to(target).send(datagrams(lines(runs, prefix=target.prefix)))
+
+
+def lines(runs: Iterable[EndedRun], *, prefix: str = "") -> Iterator[bytes]:
+    """Yield one line per timing, and one per counter with its sum over the runs."""
+    start = f"{safe_name(prefix).rstrip('.')}.job" if prefix else "job"
+    counts: Counter[str] = Counter()
+    for run in runs:
+        name = f"{start}.{safe_name(run.task_name)}"
+        if run.status in TIMED:
+            yield f"{name}.duration_ms:{run.duration * 1000:.3f}|ms".encode()
+        if run.status is RunStatus.SUCCEEDED:
+            counts[f"{name}.ok"] += 1
+        elif run.status in FAILED:
+            counts[f"{name}.failed"] += 1
+    for name, count in counts.items():
+        yield f"{name}:{count}|c".encode()
+
+
+def safe_name(name: str) -> str:
+    """Replace whatever has a meaning to statsd or Graphite (`:`, `|`, `@`, `/`, blanks, ...) by an underscore."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+
+
+def datagrams(rows: Iterable[bytes], size: int = DATAGRAM_SIZE) -> Iterator[bytes]:
+    """Join lines by newlines into datagrams of at most `size` bytes; a longer line goes alone."""
+    packet = b""
+    for row in rows:
+        if packet and len(packet) + 1 + len(row) > size:
+            yield packet
+            packet = b""
+        packet = packet + b"\n" + row if packet else row
+    if packet:
+        yield packet
+
+
+class Sink:
+    """A non-blocking UDP socket to one server. The name is resolved once, and again after a failure."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address = f"{host}:{port}"
+        self._host = host
+        self._port = port
+        self._socket: socket.socket | None = None
+        self._opening: Future[socket.socket] | None = None
+        self._failed_at: float | None = None  # monotonic; None while the server is believed to be there
+        self._lock = threading.Lock()
+
+    def send(self, packets: Iterable[bytes]) -> None:
+        """Send the datagrams, or lose them: numbers are not worth a failed job."""
+        with self._lock:
+            if self._socket is None and not self._open():
+                return
+            for packet in packets:
+                if not self._send_one(packet):
+                    return
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send_one(self, packet: bytes) -> bool:
+        assert self._socket is not None
+        try:
+            self._socket.send(packet)
+        except BlockingIOError:
+            return True  # The kernel's buffer is full: this datagram is lost, the next may not be.
+        except OSError as error:
+            self._lose(error)
+            return False
+        self._sent()
+        return True
+
+    def _open(self) -> bool:
+        if self._opening is None:
+            if self._failed_at is not None and time.monotonic() - self._failed_at < RESOLVE_AGAIN:
+                return False
+            self._opening = _connecting(self._host, self._port)
+            wait([self._opening], timeout=RESOLVE_WAIT)
+        if not self._opening.done():
+            return False
+        opening, self._opening = self._opening, None
+        try:
+            self._socket = opening.result()
+        except (OSError, UnicodeError, RuntimeError) as error:
+            self._lose(error)
+            return False
+        return True
+
+    def _lose(self, error: Exception) -> None:
+        self._close()
+        if self._failed_at is None:
+            logs.statsd_away(self.address, error)
+        self._failed_at = time.monotonic()
+
+    def _sent(self) -> None:
+        # Only the send after a lost datagram is told of the loss, so one success proves nothing.
+        if self._failed_at is not None and time.monotonic() - self._failed_at > BELIEVED_BACK:
+            self._failed_at = None
+            logs.statsd_back(self.address)
+
+
+def _connecting(host: str, port: int) -> Future[socket.socket]:
+    """Connect in a thread of its own: a name server that does not answer must not hold up the caller."""
+    result: Future[socket.socket] = Future()
+
+    def connect() -> None:
+        try:
+            result.set_result(_connected(host, port))
+        except (OSError, UnicodeError) as error:
+            result.set_exception(error)
+
+    try:
+        threading.Thread(target=connect, name="django_jobs_statsd", daemon=True).start()
+    except RuntimeError as error:  # The interpreter is shutting down.
+        result.set_exception(error)
+    return result
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    # Connected, because only then does the kernel tell of a server that is not there.
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    result = socket.socket(family, kind, protocol)
+    try:
+        result.setblocking(False)
+        result.connect(address)
+    except OSError:
+        result.close()
+        raise
+    return result
+
+
+_sink: Sink | None = None
+_sink_target: Statsd | None = None
+_sink_lock = threading.Lock()
+
+
+def _sink_to(target: Statsd) -> Sink:
+    global _sink, _sink_target
+    with _sink_lock:
+        if _sink is None or _sink_target != target:
+            if _sink is not None:
+                _sink.close()
+            _sink, _sink_target = Sink(target.host, target.port), target
+        return _sink
