@@ -128,11 +128,9 @@ def statsd_back(address: str) -> None:
 
 
 def worker_started(name: str, *, queue_names: Sequence[str] | None, threads: int, tasks: int, using: str) -> None:
-    queues = ",".join(queue_names) if queue_names else "all"
-    logger.info(
-        "worker started name=%s queues=%s threads=%s tasks=%s database=%s", quoted(name), quoted(queues), threads, tasks,
-        using,
-    )  # fmt: skip
+    queues = quoted(",".join(queue_names)) if queue_names else "all"
+    line = "worker started name=%s queues=%s threads=%s tasks=%s database=%s"
+    logger.info(line, quoted(name), queues, threads, tasks, using)
 
 
 def worker_stopping(name: str, *, cause: str) -> None:

@@ -37,9 +37,10 @@ def lock(name: str, *, ttl: timedelta | float, using: str | None = None) -> Data
 class DatabaseLock:
     """One would-be holder of a lock. Give every thread and task its own.
 
-    All times are the database's. A holder that was paused for longer than its ttl has lost the lock, and learns so from
-    `extend`, `release` or `is_held`. What it wrote in the meantime can be told from its successor's by `fencing_number`,
-    which grows with every acquisition of the name: let the receiver refuse a lower number than it has seen.
+    All times are the database's. A holder that was paused for longer than its ttl has lost the lock, and learns so
+    from `extend`, `release` or `is_held`. What it wrote in the meantime can be told from its successor's by
+    `fencing_number`, which grows with every acquisition of the name: let the receiver refuse a lower number than it
+    has seen.
 
     Inside `atomic()` a lock is acquired, extended and released when that transaction commits, and not if it rolls back;
     until then others who want it wait.
@@ -63,7 +64,7 @@ class DatabaseLock:
     @property
     def is_held(self) -> bool:
         """Ask the database whether this object holds the lock at this moment."""
-        return self._owner is not None and self._mine().exists()
+        return self._mine().exists()
 
     def acquire(self) -> bool:
         """Take the lock if it is free or has expired. False if somebody holds it, this object included."""
@@ -81,22 +82,16 @@ class DatabaseLock:
     def extend(self, ttl: timedelta | float | None = None) -> bool:
         """Keep the lock for `ttl` from now on. False if it is lost; then nothing is changed."""
         span = self.ttl if ttl is None else _checked_ttl(ttl)
-        if self._owner is None:
-            return False
         return bool(self._mine().update(expires_at=Clock(after=span)))
 
     def release(self) -> bool:
         """Free the lock for the next one. False if it was lost before; then nothing is changed."""
-        if self._owner is None:
-            return False
         released = bool(self._mine().update(owner=None, expires_at=Clock()))
         self._owner = None
         return released
 
     def remaining(self) -> timedelta:
         """Ask the database how long the lock will be held unless extended; zero if it is lost."""
-        if self._owner is None:
-            return timedelta(0)
         times = self._mine().annotate(now=Clock()).values_list("expires_at", "now").first()
         return max(times[0] - times[1], timedelta(0)) if times else timedelta(0)
 
@@ -132,8 +127,7 @@ class DatabaseLock:
         await sync_to_async(self.__exit__)(kind, error, trace)
 
     def _mine(self) -> QuerySet[Lock]:
-        assert self._owner is not None
-        return self._held_by(self._owner)
+        return self._row().none() if self._owner is None else self._held_by(self._owner)
 
     def _held_by(self, owner: UUID) -> QuerySet[Lock]:
         return self._row().filter(owner=owner, expires_at__gt=Clock())
@@ -193,10 +187,7 @@ def _upsert(connection: BaseDatabaseWrapper, name: str, owner: UUID, ttl: timede
     token = Lock._meta.get_field("owner").get_db_prep_value(owner, connection)
     now, now_params = clock_sql(connection)
     end, end_params = clock_after_sql(connection, ttl)
-    insert = (
-        "INSERT INTO django_jobs_lock (name, owner, fencing_number, acquired_at, expires_at) "
-        f"VALUES (%s, %s, 1, {now}, {end}) "
-    )
+    insert = f"{INSERT} VALUES (%s, %s, 1, {now}, {end}) "
     params = [name, token, *now_params, *end_params]
     if connection.vendor != "mysql":
         return insert + ON_CONFLICT, params
@@ -211,6 +202,7 @@ def _upsert(connection: BaseDatabaseWrapper, name: str, owner: UUID, ttl: timede
     return insert + update, [*params, token, token, *end_params]
 
 
+INSERT = "INSERT INTO django_jobs_lock (name, owner, fencing_number, acquired_at, expires_at)"
 ON_CONFLICT = (
     "ON CONFLICT (name) DO UPDATE SET owner = EXCLUDED.owner, fencing_number = django_jobs_lock.fencing_number + 1, "
     "acquired_at = EXCLUDED.acquired_at, expires_at = EXCLUDED.expires_at "

@@ -82,10 +82,11 @@ class Sink:
     def send(self, packets: Iterable[bytes]) -> None:
         """Send the datagrams, or lose them: numbers are not worth a failed job."""
         with self._lock:
-            if self._socket is None and not self._open():
+            sock = self._socket or self._open()
+            if sock is None:
                 return
             for packet in packets:
-                if not self._send_one(packet):
+                if not self._send_one(sock, packet):
                     return
 
     def close(self) -> None:
@@ -97,10 +98,9 @@ class Sink:
             self._socket.close()
             self._socket = None
 
-    def _send_one(self, packet: bytes) -> bool:
-        assert self._socket is not None
+    def _send_one(self, sock: socket.socket, packet: bytes) -> bool:
         try:
-            self._socket.send(packet)
+            sock.send(packet)
         except BlockingIOError:
             return True  # The kernel's buffer is full: this datagram is lost, the next may not be.
         except OSError as error:
@@ -109,21 +109,21 @@ class Sink:
         self._sent()
         return True
 
-    def _open(self) -> bool:
+    def _open(self) -> socket.socket | None:
         if self._opening is None:
             if self._failed_at is not None and time.monotonic() - self._failed_at < RESOLVE_AGAIN:
-                return False
+                return None
             self._opening = _connecting(self._host, self._port)
             wait([self._opening], timeout=RESOLVE_WAIT)
         if not self._opening.done():
-            return False
+            return None
         opening, self._opening = self._opening, None
         try:
             self._socket = opening.result()
         except (OSError, UnicodeError, RuntimeError) as error:
             self._lose(error)
-            return False
-        return True
+            return None
+        return self._socket
 
     def _lose(self, error: Exception) -> None:
         self._close()

@@ -1,0 +1,90 @@
+"""What differs between databases: the clock, writing first, and the names of our tables in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import DateTimeField, Func
+from django.utils import timezone
+
+
+def clock_sql(connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+    """SQL and parameters for this moment by the database's clock, as its datetime columns store it.
+
+    It moves on inside a transaction, where PostgreSQL's now() stands still.
+    """
+    if connection.vendor == "postgresql":
+        return "statement_timestamp()", []
+    if connection.vendor == "mysql":
+        return _mysql_clock(connection), []
+    # SQLite has no clock but the process's own.
+    return "%s", [connection.ops.adapt_datetimefield_value(timezone.now())]
+
+
+def _mysql_clock(connection: BaseDatabaseWrapper) -> str:
+    # CURRENT_TIMESTAMP is in the session's zone, while Django stores the connection's zone (UTC with USE_TZ).
+    if settings.USE_TZ and connection.timezone_name == "UTC":
+        return "UTC_TIMESTAMP(6)"
+    zone = connection.timezone or timezone.get_default_timezone()
+    offset = int((datetime.now(zone).utcoffset() or timedelta(0)).total_seconds())
+    return f"(UTC_TIMESTAMP(6) + INTERVAL {offset} SECOND)"
+
+
+class Clock(Func):
+    """`clock_sql` as an expression; `after` is added to it."""
+
+    output_field = DateTimeField()
+
+    def __init__(self, after: timedelta | None = None) -> None:
+        super().__init__()
+        self.after = after
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> tuple[str, list[Any]]:
+        return clock_after_sql(connection, self.after)
+
+
+def clock_after_sql(connection: BaseDatabaseWrapper, after: timedelta | None) -> tuple[str, list[Any]]:
+    """Like `clock_sql`, moved by a span."""
+    sql, params = clock_sql(connection)
+    if not after:
+        return sql, params
+    if connection.vendor == "postgresql":
+        return f"({sql} + %s)", [*params, after]
+    if connection.vendor == "mysql":
+        return f"({sql} + INTERVAL %s MICROSECOND)", [*params, after // timedelta(microseconds=1)]
+    return "%s", [connection.ops.adapt_datetimefield_value(timezone.now() + after)]
+
+
+def read_clock(using: str) -> datetime:
+    """This moment by the database's clock."""
+    connection = connections[using]
+    if connection.vendor == "sqlite":
+        return timezone.now()
+    sql, params = clock_sql(connection)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {sql}", params)
+        (now,) = cursor.fetchone()
+    if settings.USE_TZ and timezone.is_naive(now):
+        return timezone.make_aware(now, connection.timezone)
+    return now
+
+
+@contextmanager
+def write_transaction(using: str) -> Iterator[None]:
+    """`atomic()` that is a write from its first statement on.
+
+    SQLite refuses at once (no waiting for the busy timeout) to turn a read transaction into a write one when somebody else
+    wrote meanwhile, and under DEFERRED every transaction begins as a read.
+    """
+    connection = connections[using]
+    with transaction.atomic(using=using):
+        if connection.vendor == "sqlite":
+            with connection.cursor() as cursor:
+                cursor.execute("DELETE FROM django_jobs_job WHERE 0")
+        yield

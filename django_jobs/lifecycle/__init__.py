@@ -1,0 +1,1 @@
+"""The only writer of job state. One file is one arrow of the state diagram."""

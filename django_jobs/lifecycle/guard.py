@@ -1,0 +1,157 @@
+"""The one guard for every kind of uniqueness: a row in JobKey, whose INSERT decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Q
+
+from django_jobs.database import Clock, clock_after_sql, clock_sql
+from django_jobs.models import JobKey
+from django_jobs.statuses import Uniqueness
+
+
+class Wanted(NamedTuple):
+    """A key somebody wants to hold."""
+
+    scope: str
+    key: str
+    holder_id: UUID
+    ttl: timedelta | None = None
+
+
+# Two steps of one PostgreSQL statement over the rows of `new` (id, scope, key, key_ttl): an expired row is taken over, a free key
+# inserted. DO UPDATE … WHERE expired would do both, but it locks the row of a key that stays with its holder.
+POSTGRES_GUARD = """
+    taken AS (
+        UPDATE django_jobs_jobkey AS held
+        SET holder_id = due.new_holder, created_at = statement_timestamp(), expires_at = statement_timestamp() + due.key_ttl
+        FROM (
+            SELECT k.id, new.id AS new_holder, new.key_ttl
+            FROM django_jobs_jobkey AS k JOIN new ON new.key = k.key AND new.scope = k.scope
+            WHERE k.expires_at <= statement_timestamp()
+            ORDER BY k.key COLLATE "C", k.scope COLLATE "C"
+            FOR UPDATE OF k
+        ) AS due
+        WHERE held.id = due.id
+        RETURNING held.holder_id
+    ),
+    guard AS (
+        INSERT INTO django_jobs_jobkey (key, scope, holder_id, created_at, expires_at)
+        SELECT key, scope, id, statement_timestamp(), statement_timestamp() + key_ttl
+        FROM new WHERE key IS NOT NULL
+        ORDER BY key COLLATE "C", scope COLLATE "C"
+        ON CONFLICT (key, scope) DO NOTHING
+        RETURNING holder_id
+    )"""
+
+
+def acquire(wanted: Sequence[Wanted], *, using: str) -> None:
+    """Insert these keys where they are free or expired, in one statement that never fails on a duplicate.
+
+    Who holds a key is read afterwards by `holders`. The statement waits for an open transaction that writes one of the keys.
+    """
+    connection = connections[using]
+    # In one order everywhere, so that two calls never wait for each other in a circle.
+    ordered = sorted(wanted, key=lambda each: (each.key, each.scope))
+    if connection.vendor == "postgresql":
+        sql, params = _postgres_statement(ordered)
+    else:
+        sql, params = _portable_statement(ordered, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+
+
+def _postgres_statement(wanted: Sequence[Wanted]) -> tuple[str, list[Any]]:
+    sql = f"""
+        WITH new AS (
+            SELECT * FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::interval[]) AS new(id, scope, key, key_ttl)
+        ), {POSTGRES_GUARD}
+        SELECT count(*) FROM guard"""
+    columns = [[each.holder_id for each in wanted], [each.scope for each in wanted], [each.key for each in wanted]]
+    return sql, [*columns, [each.ttl for each in wanted]]
+
+
+def _portable_statement(wanted: Sequence[Wanted], connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+    rows, params = [], []
+    for each in wanted:
+        now, now_params = clock_sql(connection)
+        end, end_params = clock_after_sql(connection, each.ttl) if each.ttl else ("NULL", [])
+        rows.append(f"(%s, %s, %s, {now}, {end})")
+        params += [each.key, each.scope, _as_stored(each.holder_id, connection), *now_params, *end_params]
+    key = connection.ops.quote_name("key")
+    on_conflict, conflict_params = _on_conflict(connection)
+    sql = (
+        f"INSERT INTO django_jobs_jobkey ({key}, scope, holder_id, created_at, expires_at)"
+        f" VALUES {', '.join(rows)} {on_conflict}"
+    )
+    return sql, params + conflict_params
+
+
+def _on_conflict(connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+    """What follows the VALUES: an expired row is taken over by the same statement, any other stays as it is."""
+    now, params = clock_sql(connection)
+    if connection.vendor == "mysql":
+        # Assignments run from left to right, each seeing the one before: expires_at, which the others ask, comes last.
+        expired = f"expires_at <= {now}"
+        columns = ("holder_id", "created_at", "expires_at")
+        assignments = ", ".join(f"{name} = IF({expired}, VALUES({name}), {name})" for name in columns)
+        return f"ON DUPLICATE KEY UPDATE {assignments}", params * 3
+    return (
+        'ON CONFLICT ("key", scope) DO UPDATE SET holder_id = excluded.holder_id, created_at = excluded.created_at,'
+        f" expires_at = excluded.expires_at WHERE django_jobs_jobkey.expires_at <= {now}",
+        params,
+    )
+
+
+def holders(pairs: Iterable[tuple[str, str]], *, using: str) -> dict[tuple[str, str], UUID]:
+    """Who holds each (scope, key). A pair is missing where the holder has just gone."""
+    pairs = set(pairs)
+    if not pairs:
+        return {}
+    rows = JobKey.objects.using(using).filter(
+        key__in={key for _, key in pairs}, scope__in={scope for scope, _ in pairs}
+    )
+    if connections[using].vendor == "mysql":
+        # Under REPEATABLE READ a plain SELECT would not see a row committed since the snapshot.
+        rows = rows.select_for_update()
+    found = {(scope, key): holder for scope, key, holder in rows.values_list("scope", "key", "holder_id")}
+    return {pair: found[pair] for pair in pairs if pair in found}
+
+
+def release(holder_ids: Iterable[UUID], *, using: str) -> None:
+    """Free the keys these jobs hold."""
+    JobKey.objects.using(using).filter(holder_id__in=list(holder_ids)).delete()
+
+
+def keep_for(holder_id: UUID, ttl: timedelta, *, using: str) -> None:
+    """Let a job's key expire that long from now."""
+    JobKey.objects.using(using).filter(holder_id=holder_id).update(expires_at=Clock(ttl))
+
+
+def settle(
+    succeeded: Iterable[tuple[UUID, str, timedelta | None]], ended: Iterable[UUID], *, using: str
+) -> None:
+    """What becomes of the keys of jobs that ended: (job, uniqueness, key_ttl) for successes, ids for the others."""
+    freed = list(ended)
+    for job_id, uniqueness, ttl in succeeded:
+        if uniqueness != Uniqueness.EVER:
+            freed.append(job_id)
+        elif ttl is not None:
+            keep_for(job_id, ttl, using=using)
+    if freed:
+        release(freed, using=using)
+
+
+def expired() -> Q:
+    """The keys anybody may take over."""
+    return Q(expires_at__lte=Clock())
+
+
+def _as_stored(value: UUID, connection: BaseDatabaseWrapper) -> Any:
+    return JobKey._meta.get_field("holder_id").get_db_prep_value(value, connection)

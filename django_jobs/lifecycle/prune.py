@@ -1,0 +1,75 @@
+"""JobRun, closed DeadLetter, expired JobKey and old Lock -> nothing, in small batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+
+from django_jobs import logs
+from django_jobs.conf import get_settings
+from django_jobs.database import Clock
+from django_jobs.lifecycle import guard
+from django_jobs.models import DeadLetter, JobKey, JobRun, Lock
+from django_jobs.statuses import LetterStatus, RunStatus
+
+LOCKS_KEPT = timedelta(days=90)  # after expiry, so that a name in use never restarts its fencing numbers
+
+
+def prune(*, using: str, should_stop: Callable[[], bool] = lambda: False) -> dict[str, int]:
+    """Delete what is past its retention, PRUNE_BATCH rows per transaction, until nothing is left or `should_stop()`.
+
+    Returns the number of rows by kind.
+    """
+    counts: Counter[str] = Counter()
+    for name, rows in _old_rows(using):
+        while not should_stop():
+            deleted = _delete_batch(rows)
+            counts[name] += deleted
+            if deleted < get_settings().PRUNE_BATCH:
+                break
+    logs.rows_pruned(counts)
+    return dict(counts)
+
+
+def prune_step(*, using: str) -> bool:
+    """Delete at most one batch of each kind. True if there may be more."""
+    batch = get_settings().PRUNE_BATCH
+    counts: Counter[str] = Counter()
+    is_more = False
+    for name, rows in _old_rows(using):
+        deleted = _delete_batch(rows)
+        counts[name] += deleted
+        is_more |= deleted == batch
+    logs.rows_pruned(counts)
+    return is_more
+
+
+def _old_rows(using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
+    """What may go, by kind, oldest first in the order of an index."""
+    settings = get_settings()
+    for status in RunStatus:
+        keep = settings.KEEP_SUCCEEDED if status is RunStatus.SUCCEEDED else settings.KEEP_OTHER_RUNS
+        if keep is not None:
+            runs = JobRun.objects.using(using).filter(status=status, ended_at__lt=Clock(-keep))
+            yield "runs", runs.order_by("ended_at")
+    if settings.KEEP_CLOSED_LETTERS is not None:
+        before = Clock(-settings.KEEP_CLOSED_LETTERS)
+        for closed in (LetterStatus.REPLAYED, LetterStatus.DISCARDED):
+            # died_at is implied by closed_at, and it is the one with the index.
+            letters = DeadLetter.objects.using(using).filter(status=closed, died_at__lt=before, closed_at__lt=before)
+            yield "dead_letters", letters.order_by("died_at")
+    yield "keys", JobKey.objects.using(using).filter(guard.expired()).order_by("expires_at")
+    yield "locks", Lock.objects.using(using).filter(expires_at__lt=Clock(-LOCKS_KEPT)).order_by("expires_at")
+
+
+def _delete_batch(rows: QuerySet[Any]) -> int:
+    """Delete the first PRUNE_BATCH of these rows; the condition is repeated, as a key may have been taken over since."""
+    ids = list(rows.values_list("pk", flat=True)[: get_settings().PRUNE_BATCH])
+    if not ids:
+        return 0
+    rows.order_by().filter(pk__in=ids).delete()
+    return len(ids)

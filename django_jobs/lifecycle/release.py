@@ -1,0 +1,29 @@
+"""Job(running) -> Job(ready): hand back what was claimed but never started, as if it had not been claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from django.db.models import F, Q
+
+from django_jobs.models import Job
+from django_jobs.runs import WorkerIdentity
+from django_jobs.statuses import JobStatus
+
+
+def fence(claims: Iterable[tuple[UUID, int]], worker: WorkerIdentity) -> Q:
+    """The rows of these (job id, claim number) pairs, as long as they are this worker's."""
+    numbers: dict[int, list[UUID]] = {}
+    for job_id, claim_number in claims:
+        numbers.setdefault(claim_number, []).append(job_id)
+    pairs = Q(pk__in=[])
+    for claim_number, ids in numbers.items():
+        pairs |= Q(claim_number=claim_number, id__in=ids)
+    return Q(pairs, worker_id=worker.id, status=JobStatus.RUNNING)
+
+
+def release(claims: Iterable[tuple[UUID, int]], worker: WorkerIdentity, *, using: str) -> int:
+    """Hand these (job id, claim number) pairs back, uncharged and without a run. How many were still this worker's."""
+    rows = Job.objects.using(using).filter(fence(claims, worker))
+    return rows.update(status=JobStatus.READY, worker_id=None, attempt=F("attempt") - 1)

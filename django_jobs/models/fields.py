@@ -1,0 +1,44 @@
+"""A column that compares byte by byte, and an index over the rows of one status, on every database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+class ExactCharField(models.CharField):  # type: ignore[type-arg]
+    """A CharField in which 'Key', 'key' and 'key ' are three values on MariaDB and MySQL too."""
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+        parameters: dict[str, Any] = dict(super().db_parameters(connection))
+        if connection.vendor == "mysql":
+            is_mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
+            parameters["collation"] = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
+        return parameters
+
+
+class StatusIndex(models.Index):
+    """An index over the rows of one status: partial on PostgreSQL, led by the status elsewhere.
+
+    A claim must never walk over rows it cannot take, so jobs of another status stay out of the range it reads. SQLite has
+    partial indexes too, but uses them only for a status written into the statement, and Django sends it as a parameter.
+    """
+
+    def __init__(self, *, fields: list[str], name: str, status: str) -> None:
+        super().__init__(fields=fields, name=name, condition=models.Q(status=status))
+        self.status = status
+
+    def create_sql(self, model: type[models.Model], schema_editor: Any, using: str = "", **kwargs: Any) -> Any:
+        if schema_editor.connection.vendor == "postgresql":
+            return super().create_sql(model, schema_editor, using=using, **kwargs)
+        names = [f"{order}{name}".replace("DESC", "-") for name, order in self.fields_orders]
+        return models.Index(fields=["status", *names], name=self.name).create_sql(
+            model, schema_editor, using=using, **kwargs
+        )
+
+    def deconstruct(self) -> tuple[str, Any, dict[str, Any]]:
+        path, args, kwargs = super().deconstruct()
+        kwargs.pop("condition", None)
+        return path, args, {**kwargs, "status": self.status}

@@ -1,0 +1,56 @@
+"""Append-only history: one row per ended attempt."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from django_jobs.models.fields import ExactCharField
+from django_jobs.models.job import KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH
+from django_jobs.statuses import RunStatus
+
+
+class JobRun(models.Model):
+    """One ended run. The last one of a job (`is_last`) also carries what the job was.
+
+    There is no foreign key to Job, whose row is gone when its last run is written. A job that ended without a run has one
+    row with attempt 0.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    job_id = models.UUIDField(_("job"))
+    claim_number = models.BigIntegerField(_("claim number"))
+    attempt = models.IntegerField(_("attempt"))
+    status = models.CharField(_("status"), max_length=10, choices=RunStatus)
+    is_last = models.BooleanField(_("last run"))
+    task_name = ExactCharField(_("task"), max_length=NAME_LENGTH)
+    queue_name = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
+    worker = models.CharField(_("worker"), max_length=NAME_LENGTH, blank=True, default="")
+    started_at = models.DateTimeField(_("started at"), null=True)
+    ended_at = models.DateTimeField(_("ended at"))
+    error_type = models.CharField(_("error"), max_length=200, blank=True, default="")
+    error_text = models.TextField(_("error text"), blank=True, default="")
+    traceback = models.TextField(_("traceback"), blank=True, default="")
+    result = models.JSONField(_("result"), null=True)
+    priority = models.SmallIntegerField(_("priority"), null=True)
+    enqueued_at = models.DateTimeField(_("enqueued at"), null=True)
+    run_at = models.DateTimeField(_("run at"), null=True)
+    payload = models.JSONField(_("arguments"), null=True)
+    key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
+
+    class Meta:
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        indexes = [
+            # Pruning and the failure rate both ask for one status and a time.
+            models.Index(fields=["status", "ended_at"], name="django_jobs_run_ended"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["job_id", "claim_number"], name="django_jobs_run_fence"),
+            models.CheckConstraint(condition=Q(status__in=RunStatus.values), name="django_jobs_run_status"),
+        ]
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.task_name} {self.job_id} #{self.attempt}"
