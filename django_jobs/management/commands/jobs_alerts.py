@@ -1,0 +1,55 @@
+"""Tell what is wrong with the jobs, in words and by exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, InterfaceError, connections, router
+
+from django_jobs.conf import did_you_mean
+from django_jobs.models import Job
+from django_jobs.observe.alerts import Alert, find_alerts
+
+UNKNOWN = 3
+
+
+class Command(BaseCommand):
+    help = (
+        "Prints a line for each alert, or OK. "
+        "Exit code: 0 all is well, 1 warn, 2 page, 3 the database could not be asked."
+    )
+    requires_system_checks: list[str] = []  # It asks one question, once a minute.
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--database", help="alias of the database to ask; by default the one jobs are written to")
+        parser.add_argument("--json", action="store_true", help="print a JSON list of alerts instead of lines")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alerts = self._ask(options["database"] or router.db_for_write(Job))
+        if options["json"]:
+            self.stdout.write(json.dumps([_as_json(alert) for alert in alerts], indent=2))
+        else:
+            for alert in alerts:
+                self.stdout.write(f"{alert.level.name} {alert.name}: {alert.message}")
+            if not alerts:
+                self.stdout.write("OK")
+        if alerts:
+            sys.exit(max(alert.level for alert in alerts))
+
+    def _ask(self, using: str) -> list[Alert]:
+        if using not in connections:
+            raise CommandError(
+                f"Database {using!r} is not in DATABASES.{did_you_mean(using, connections)}", returncode=UNKNOWN
+            )
+        try:
+            return find_alerts(using=using)
+        except (DatabaseError, InterfaceError) as error:
+            raise CommandError(f"Database {using!r} could not be asked: {error}", returncode=UNKNOWN) from error
+
+
+def _as_json(alert: Alert) -> dict[str, Any]:
+    return {**dataclasses.asdict(alert), "level": alert.level.name.lower()}

@@ -1,0 +1,174 @@
+"""What is wrong with the jobs of one database, told by read-only queries that walk over no finished rows.
+
+Three questions: is there an open dead letter (page), has a job waited for more than 5 times its queue's expected
+latency (warn), and did more than ALERT_FAILURE_RATE of the runs in the last ALERT_WINDOW fail (warn).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from django_jobs.conf import QueueOptions, get_settings
+from django_jobs.database import read_clock
+from django_jobs.models import DeadLetter, Job, JobRun
+from django_jobs.statuses import JobStatus, LetterStatus, RunStatus
+
+PATIENCE = 5  # times the expected latency of a queue
+COUNT_LIMIT = 1000  # counting stops here: "1000 or more" is alarming enough, and a longer count costs
+SAMPLE = 2000  # runs of one status that the failure rate looks at: its error is then below half a percent
+PER_TASK = 100  # waiting jobs of one unknown task that are looked at
+
+FAILED = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.LOST)
+
+
+class Level(IntEnum):
+    """How urgent an alert is; also the exit code of `manage.py jobs_alerts`."""
+
+    WARN = 1
+    PAGE = 2
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One thing that is wrong. `value` went past `threshold`; ages are seconds, rates from 0 to 1."""
+
+    level: Level
+    name: str  # dead_letters, oldest_waiting or failure_rate
+    message: str
+    value: float
+    threshold: float
+    queue_name: str | None = None
+
+
+def find_alerts(*, using: str) -> list[Alert]:
+    """All alerts of this database, the most urgent first; an empty list if all is well."""
+    found = [*_dead_letters(using), *_oldest_waiting(using), *_failure_rate(using)]
+    return sorted(found, key=lambda alert: -alert.level)
+
+
+def _dead_letters(using: str) -> Iterator[Alert]:
+    count, oldest = open_letters(using=using)
+    if count:
+        noun = "dead letter is" if count == 1 else "dead letters are"
+        since = "" if oldest is None else f", the oldest since {oldest.isoformat(timespec='seconds')}"
+        yield Alert(
+            Level.PAGE,
+            "dead_letters",
+            f"{_bounded(count)} {noun} open{since}. Replay or discard in the admin.",
+            count,
+            0,
+        )
+
+
+def _oldest_waiting(using: str) -> Iterator[Alert]:
+    queues = get_settings().QUEUES
+    for queue in queue_states(using=using):
+        expected = queues.get(queue.name, QueueOptions()).expected_latency
+        if queue.oldest_age > PATIENCE * expected:
+            age, limit = queue.oldest_age.total_seconds(), (PATIENCE * expected).total_seconds()
+            message = (
+                f"The oldest job in queue {queue.name!r} has been due for {age:.0f} s, more than {limit:g} s; "
+                f"{_bounded(queue.backlog)} due. Is a worker serving it?"
+            )
+            yield Alert(Level.WARN, "oldest_waiting", message, age, limit, queue.name)
+
+
+def _failure_rate(using: str) -> Iterator[Alert]:
+    settings = get_settings()
+    failed, ended = recent_failures(using=using)
+    if ended and failed / ended > settings.ALERT_FAILURE_RATE:
+        minutes = settings.ALERT_WINDOW.total_seconds() / 60
+        message = (
+            f"{failed} of {ended} runs in the last {minutes:g} minutes failed: {failed / ended:.1%}, more than "
+            f"{settings.ALERT_FAILURE_RATE:.1%}."
+        )
+        yield Alert(Level.WARN, "failure_rate", message, failed / ended, settings.ALERT_FAILURE_RATE)
+
+
+def _bounded(count: int) -> str:
+    return f"{count} or more" if count >= COUNT_LIMIT else str(count)
+
+
+def open_letters(*, using: str) -> tuple[int, datetime | None]:
+    """How many dead letters are open (counted up to `COUNT_LIMIT`), and when the oldest of them died."""
+    letters = DeadLetter.objects.using(using).filter(status=LetterStatus.OPEN).order_by("died_at")
+    died = list(letters.values_list("died_at", flat=True)[:COUNT_LIMIT])
+    return len(died), died[0] if died else None
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """The jobs of one queue that should be running by now. Jobs due later are not backlog."""
+
+    name: str
+    backlog: int  # counted up to COUNT_LIMIT
+    oldest_age: timedelta  # since the oldest one was due
+
+
+def queue_states(*, using: str) -> list[QueueState]:
+    """Every queue with jobs that are due and wait: ready, scheduled and overdue, or parked for an unknown task."""
+    now = read_clock(using)
+    oldest: dict[str, datetime] = {}
+    backlog: dict[str, int] = {}
+    for queue_name, run_at, count in _due(now, using):
+        oldest[queue_name] = min(run_at, oldest.get(queue_name, run_at))
+        backlog[queue_name] = min(backlog.get(queue_name, 0) + count, COUNT_LIMIT)
+    return [QueueState(name, backlog[name], max(now - oldest[name], timedelta(0))) for name in sorted(oldest)]
+
+
+def _due(now: datetime, using: str) -> Iterator[tuple[str, datetime, int]]:
+    """Yield (queue, due at, jobs) so that the oldest job of each queue is among them."""
+    jobs = Job.objects.using(using)
+    yield from _ready(jobs.filter(status=JobStatus.READY))
+    # Workers make these ready; where none runs, the oldest thousand tell enough.
+    overdue = jobs.filter(status=JobStatus.SCHEDULED, run_at__lte=now).order_by("run_at", "id")
+    yield from ((*row, 1) for row in overdue.values_list("queue_name", "run_at")[:COUNT_LIMIT])
+    yield from ((*row, 1) for row in _parked(jobs.filter(status=JobStatus.WAITING)))
+
+
+def _ready(jobs: QuerySet[Job]) -> Iterator[tuple[str, datetime, int]]:
+    """Probe the index (queue, -priority, run_at) once per queue and priority, however many jobs there are."""
+    first = jobs.order_by("queue_name", "-priority", "run_at", "id").values_list("queue_name", "priority", "run_at")
+    row: tuple[str, int, datetime] | None = first.first()
+    while row is not None:
+        queue_name, priority, run_at = row
+        in_queue = jobs.filter(queue_name=queue_name)
+        yield queue_name, run_at, in_queue.order_by()[:COUNT_LIMIT].count()
+        lower: Any = in_queue.order_by("-priority", "run_at", "id").values_list("priority", "run_at")
+        while (below := lower.filter(priority__lt=priority).first()) is not None:
+            priority, run_at = below
+            yield queue_name, run_at, 0
+        row = first.filter(queue_name__gt=queue_name).first()
+
+
+def _parked(jobs: QuerySet[Job]) -> Iterator[tuple[str, datetime]]:
+    """Look at the oldest jobs of each task that no worker knows, along the index (task, id); ids grow with time."""
+    names = jobs.order_by("task_name").values_list("task_name", flat=True)
+    name = names.first()
+    while name is not None:
+        yield from jobs.filter(task_name=name).order_by("id").values_list("queue_name", "run_at")[:PER_TASK]
+        name = names.filter(task_name__gt=name).first()
+
+
+def recent_failures(*, using: str) -> tuple[int, int]:
+    """(failed, ended) runs of the last ALERT_WINDOW; runs that were handed back or cancelled do not count.
+
+    Where more than `SAMPLE` runs of one status ended in the window, both numbers are of the shorter time that holds the
+    latest `SAMPLE` of them, so that the cost does not grow with the load.
+    """
+    since = read_clock(using) - get_settings().ALERT_WINDOW
+    ended = {status: _latest_ends(status, since, using) for status in (RunStatus.SUCCEEDED, *FAILED)}
+    since = max([since, *(times[-1] for times in ended.values() if len(times) == SAMPLE)])
+    counts = {status: sum(moment >= since for moment in times) for status, times in ended.items()}
+    return sum(counts[status] for status in FAILED), sum(counts.values())
+
+
+def _latest_ends(status: RunStatus, since: datetime, using: str) -> list[datetime]:
+    runs = JobRun.objects.using(using).filter(Q(status=status.value), ended_at__gte=since)
+    return list(runs.order_by("-ended_at").values_list("ended_at", flat=True)[:SAMPLE])
