@@ -1,0 +1,72 @@
+"""What a running task can learn about its job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(slots=True, eq=False)
+class JobContext:
+    """The job that is running: the first argument of a task declared with takes_context=True. Only read it.
+
+    `attempt` counts the runs of the job, this one included; `failures` those that failed before. `deadline` is on the
+    scale of `clock`. Whoever runs the task sets `is_cancelled`, from any thread.
+    """
+
+    job_id: UUID
+    task_name: str
+    queue_name: str
+    attempt: int
+    failures: int
+    key: str | None
+    enqueued_at: datetime
+    run_at: datetime
+    deadline: float | None = None
+    # The run no longer counts: its job was cancelled, or its lease was lost. Leave off, and return.
+    is_cancelled: bool = False
+    stopping: Callable[[], bool] = field(default=_never, repr=False)  # asks the worker
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+
+    def remaining(self) -> timedelta:
+        """Return the span until the time limit: zero when it has passed, timedelta.max where there is none."""
+        if self.deadline is None:
+            return timedelta.max
+        return timedelta(seconds=max(0.0, self.deadline - self.clock()))
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker has been told to stop. The run still counts."""
+        return self.stopping()
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a long task had better end now: it is cancelled, the worker stops, or its time is up."""
+        return self.is_cancelled or self.is_stopping or self.remaining() <= timedelta(0)
+
+
+_current: ContextVar[JobContext | None] = ContextVar("django_jobs_current_job", default=None)
+
+
+def current_job() -> JobContext | None:
+    """Return the context of the job that this code runs in; None outside of a job."""
+    return _current.get()
+
+
+@contextmanager
+def running(context: JobContext) -> Iterator[JobContext]:
+    """Make it the `current_job()` of this thread or asyncio task for the block."""
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        _current.reset(token)
