@@ -24,7 +24,7 @@ class JobKey(models.Model):
         verbose_name_plural = _("keys")
         indexes = [
             models.Index(fields=["holder_id"], name="django_jobs_key_holder"),
-            models.Index(fields=["expires_at"], name="django_jobs_key_expires", condition=models.Q(expires_at__isnull=False)),
+            models.Index(fields=["expires_at"], name="django_jobs_key_expires"),
         ]
         # The key leads, so that a search by key alone finds it too.
         constraints = [models.UniqueConstraint(fields=["key", "scope"], name="django_jobs_key_unique")]

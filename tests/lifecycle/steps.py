@@ -1,0 +1,41 @@
+"""The arrows of the state diagram as a worker would walk them, in the calling thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django_jobs import registry
+from django_jobs.errors import ErrorRecord
+from django_jobs.lifecycle import claim, extend, finish
+from django_jobs.runs import Charge, ClaimedRun, Outcome, Then, WorkerIdentity
+from django_jobs.statuses import DeathReason, RunStatus
+
+ERROR = ErrorRecord(error_type="ValueError", text="no", traceback="Traceback", fingerprint="f1")
+
+
+def start_worker(name: str = "w", *, using: str = "default") -> WorkerIdentity:
+    return extend.register(name, None, sorted(registry.names()), using=using)
+
+
+def claim_all(worker: WorkerIdentity, limit: int = 100, *, using: str = "default") -> list[ClaimedRun]:
+    claim.promote(using=using)
+    return claim.claim(worker, None, limit, frozenset(registry.names()), using=using)
+
+
+def succeeded(run: ClaimedRun, **fields: Any) -> Outcome:
+    return Outcome(run, RunStatus.SUCCEEDED, Then.DONE, duration=0.01, result="null", **fields)
+
+
+def failed(run: ClaimedRun, *, retry_in: timedelta | None = timedelta(seconds=30)) -> Outcome:
+    return Outcome(run, RunStatus.FAILED, Then.RETRY, Charge.FAILURE, delay=retry_in, error=ERROR)
+
+
+def died(run: ClaimedRun) -> Outcome:
+    reason = DeathReason.OUT_OF_TRIES
+    return Outcome(run, RunStatus.FAILED, Then.DIE, Charge.FAILURE, reason=reason, error=ERROR)
+
+
+def finish_all(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str = "default") -> finish.Finished:
+    return finish.finish(outcomes, worker, using=using)
