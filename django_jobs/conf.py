@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -15,6 +16,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+CENTURY = 36_525 * DAY
+# An abandoned atomic task is ended by PostgreSQL's idle_in_transaction_session_timeout of timeout + lease, and that
+# holds 24.8 days.
+LONGEST_TIMEOUT = 24 * DAY
+LONGEST_LEASE = DAY / 2
+QUEUE_LENGTH = 64  # as in the models
 
 
 @dataclass(frozen=True)
@@ -62,80 +70,111 @@ class Settings:
     ALERT_WINDOW: timedelta = timedelta(minutes=10)
 
 
+@cache
 def get_settings() -> Settings:
-    """The settings in force.
+    """Return the settings in force.
 
     Raises:
         ImproperlyConfigured: a key is unknown, a value has the wrong type or range, or two contradict each other.
     """
-    global _cached
-    if _cached is None:
-        given = getattr(django_settings, "DJANGO_JOBS", {})
-        settings, problems = read(given)
-        if problems:
-            raise ImproperlyConfigured(" ".join(problems))
-        _cached = settings
-    return _cached
-
-
-_cached: Settings | None = None
+    settings, problems = read(getattr(django_settings, "DJANGO_JOBS", {}))
+    if problems:
+        raise ImproperlyConfigured(" ".join(problems))
+    return settings
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
-    global _cached
     if setting == "DJANGO_JOBS":
-        _cached = None
+        get_settings.cache_clear()
 
 
 setting_changed.connect(_forget)
 
 
 def read(given: object) -> tuple[Settings, list[str]]:
-    """Settings from a dict, and a sentence for each thing wrong with it (those keys keep their default)."""
+    """Return settings from a dict, and a sentence for each thing wrong with it (those keys keep their default)."""
     if not isinstance(given, Mapping):
         return Settings(), [f"DJANGO_JOBS must be a dict, not {type(given).__name__}."]
     values: dict[str, Any] = {}
     problems: list[str] = []
     for key, value in given.items():
-        try:
-            values[key] = _READERS[key](value)
-        except KeyError:
+        reader = _READERS.get(key)
+        if reader is None:
             problems.append(f'DJANGO_JOBS["{key}"] is not a setting.{did_you_mean(str(key), _READERS)}')
-        except (TypeError, ValueError, OverflowError) as error:
+            continue
+        try:
+            values[key] = reader(value)
+        except (TypeError, ValueError) as error:
             problems.append(f'DJANGO_JOBS["{key}"] = {value!r}: {error}')
     settings = Settings(**values)
-    return settings, problems + _contradictions(settings)
+    # A default that stands in for a wrong value may contradict a right one, which would only confuse.
+    return settings, problems or _contradictions(settings)
 
 
-def did_you_mean(word: str, known: Any) -> str:
-    """A sentence that offers the closest of the known names, or nothing."""
-    close = difflib.get_close_matches(word, [str(name) for name in known], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+def did_you_mean(word: str, known: Iterable[object]) -> str:
+    """Return a sentence that offers the closest of the known names, or nothing."""
+    names = {str(name).casefold(): str(name) for name in known}
+    close = difflib.get_close_matches(word.casefold(), names, n=1)
+    return f" Did you mean {names[close[0]]!r}?" if close else ""
 
 
 def _contradictions(settings: Settings) -> list[str]:
-    problems = []
-    if settings.LEASE < 2 * settings.HEARTBEAT:
-        problems.append(
-            f'DJANGO_JOBS["LEASE"] ({settings.LEASE}) must be at least twice HEARTBEAT ({settings.HEARTBEAT}), '
-            "or one late heartbeat loses every lease."
-        )
-    return problems
+    if settings.LEASE >= 2 * settings.HEARTBEAT:
+        return []
+    lease, heartbeat = _spelt(settings.LEASE), _spelt(settings.HEARTBEAT)
+    problem = (
+        f'DJANGO_JOBS["LEASE"] ({lease}) must be at least twice DJANGO_JOBS["HEARTBEAT"] ({heartbeat}), '
+        "or one late heartbeat loses every lease."
+    )
+    return [problem]
 
 
-def span(value: Any, *, least: timedelta = timedelta(microseconds=1)) -> timedelta:
-    """A timedelta from a timedelta or a number of seconds.
+def span(value: object, *, least: timedelta = timedelta(microseconds=1), most: timedelta = CENTURY) -> timedelta:
+    """Return a timedelta from a timedelta or a number of seconds.
 
     Raises:
         TypeError: it is neither.
-        ValueError: it is below `least`.
+        ValueError: it is below `least`, above `most`, or no number at all (NaN).
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, timedelta)):
-        raise TypeError("expected a timedelta or a number of seconds.")
-    result = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    if result < least:
-        raise ValueError(f"must be at least {least.total_seconds():g} seconds.")
+        raise TypeError("must be a timedelta or a number of seconds.")
+    try:
+        result = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (ValueError, OverflowError):  # NaN, infinity, more than a timedelta holds
+        raise ValueError(f"must be from {_spelt(least)} to {_spelt(most)}.") from None
+    if not least <= result <= most:
+        raise ValueError(f"must be from {_spelt(least)} to {_spelt(most)}.")
     return result
+
+
+def _spelt(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    return f"{seconds:g} seconds" if seconds < 86400 else f"{length.days} days"
+
+
+def label(value: object, *, most: int) -> str:
+    """Return a name that people read in logs and type on command lines, as a plain str.
+
+    Raises:
+        TypeError: it is no string.
+        ValueError: it is empty, longer than `most`, or holds what cannot be seen.
+    """
+    if not isinstance(value, str):
+        raise TypeError("must be a string.")
+    if not 1 <= len(value) <= most:
+        raise ValueError(f"must have 1 to {most} characters, not {len(value)}.")
+    if not value.isprintable() or value != value.strip():
+        raise ValueError("must have no control character in it, and no space around it.")
+    # A subclass (StrEnum, SafeString) may be unknown to the database driver.
+    return str.__str__(value)
+
+
+def queue_label(value: object) -> str:
+    """Like `label`, for the name of a queue."""
+    name = label(value, most=QUEUE_LENGTH)
+    if "," in name:
+        raise ValueError("must have no comma in it, which separates names in --queues.")
+    return name
 
 
 def _optional(reader: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -144,7 +183,7 @@ def _optional(reader: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _whole(value: Any, *, least: int = 1, most: int = 2**31 - 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("expected a whole number.")
+        raise TypeError("must be a whole number.")
     if not least <= value <= most:
         raise ValueError(f"must be from {least} to {most}.")
     return value
@@ -152,40 +191,61 @@ def _whole(value: Any, *, least: int = 1, most: int = 2**31 - 1) -> int:
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError("expected True or False.")
+        raise TypeError("must be True or False.")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("expected a string.")
+        raise TypeError("must be a string.")
     return value
 
 
+def _some_text(value: Any) -> str:
+    if not _text(value):
+        raise ValueError("must not be empty.")
+    return str(value)
+
+
 def _share(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError("expected a number from 0 to 1.")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError("must be a number from 0 to 1.")
+    if not 0 <= value <= 1:
+        raise ValueError("must be from 0 to 1, such as 0.05 for 5 %.")
     return float(value)
 
 
 def _group(kind: Any, readers: Mapping[str, Callable[[Any], Any]], value: Any) -> Any:
-    if isinstance(value, kind):
-        return value
-    if not isinstance(value, Mapping):
-        raise TypeError("expected a dict.")
-    for key in value:
+    given = vars(value) if isinstance(value, kind) else value
+    if not isinstance(given, Mapping):
+        raise TypeError(f"must be a dict with any of the keys {', '.join(readers)}.")
+    values = {}
+    for key, each in given.items():
         if key not in readers:
-            raise ValueError(f"{key!r} is not one of its keys.{did_you_mean(str(key), readers)}")
-    return kind(**{key: readers[key](each) for key, each in value.items()})
+            raise ValueError(f"has no key {key!r}.{did_you_mean(str(key), readers)}")
+        with _inside(key):
+            values[key] = readers[key](each)
+    return kind(**values)
+
+
+@contextmanager
+def _inside(key: object) -> Iterator[None]:
+    """Put the key before what goes wrong in the block."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        space = "" if str(error).startswith("[") else " "
+        raise type(error)(f"[{key!r}]{space}{error}") from None
 
 
 def _queues(value: Any) -> Mapping[str, QueueOptions]:
     if not isinstance(value, Mapping):
-        raise TypeError('expected a dict such as {"default": {}, "mail": {"expected_latency": 30}}.')
-    for name in value:
-        if not isinstance(name, str) or not 1 <= len(name) <= 64:
-            raise ValueError(f"queue name {name!r} must be a string of 1 to 64 characters.")
-    return {name: _group(QueueOptions, {"expected_latency": span}, each) for name, each in value.items()}
+        raise TypeError('must be a dict such as {"default": {}, "mail": {"expected_latency": 30}}.')
+    queues = {}
+    for name, each in value.items():
+        with _inside(name):
+            queues[queue_label(name)] = _group(QueueOptions, {"expected_latency": span}, each)
+    return MappingProxyType(queues)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -194,11 +254,11 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "MAX_RESULT_SIZE": _whole,
     "MAX_ATTEMPTS": partial(_whole, most=32767),
     "MAX_CRASHES": partial(_whole, most=32767),
-    "TIMEOUT": span,
-    "LEASE": partial(span, least=SECOND),
-    "HEARTBEAT": partial(span, least=timedelta(milliseconds=100)),
-    "POLL_INTERVAL": partial(span, least=timedelta(milliseconds=10)),
-    "GRACE": partial(span, least=timedelta(0)),
+    "TIMEOUT": partial(span, least=timedelta(milliseconds=1), most=LONGEST_TIMEOUT),
+    "LEASE": partial(span, least=SECOND, most=LONGEST_LEASE),
+    "HEARTBEAT": partial(span, least=timedelta(milliseconds=100), most=LONGEST_LEASE),
+    "POLL_INTERVAL": partial(span, least=timedelta(milliseconds=10), most=DAY),
+    "GRACE": partial(span, least=timedelta(0), most=DAY),
     "UNKNOWN_TASK_PATIENCE": partial(span, least=timedelta(0)),
     "THREADS": partial(_whole, most=1000),
     "ASYNC_CONCURRENCY": partial(_whole, most=100_000),
@@ -209,10 +269,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "NOTIFY": _flag,
     "IMMEDIATE": _flag,
     "STATSD": _optional(
-        partial(_group, Statsd, {"host": _text, "port": partial(_whole, most=65535), "prefix": _text})
+        partial(_group, Statsd, {"host": _some_text, "port": partial(_whole, most=65535), "prefix": _text})
     ),
-    "ADMIN_BASE": _text,
+    "ADMIN_BASE": _some_text,
     "ALERT_FAILURE_RATE": _share,
     "ALERT_WINDOW": partial(span, least=SECOND),
 }
-assert set(_READERS) == {each.name for each in dataclasses.fields(Settings)}

@@ -12,11 +12,10 @@ from uuid import UUID
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
 from django_jobs.backoff import Policy
-from django_jobs.conf import did_you_mean, get_settings
+from django_jobs.conf import LONGEST_TIMEOUT, did_you_mean, get_settings
 from django_jobs.registry.base import BaseTask
 from django_jobs.registry.functions import Parameters
 from django_jobs.registry.options import (
-    LONGEST_TIMEOUT,
     MOST_ATTEMPTS,
     EnqueueOptions,
     Options,

@@ -7,22 +7,22 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Concatenate, Literal, overload
 
 from django_jobs import backoff as backoffs
-from django_jobs.conf import did_you_mean
+from django_jobs.conf import did_you_mean, span
 from django_jobs.context import JobContext
 from django_jobs.exceptions import InvalidTask, UnknownTask
 from django_jobs.registry.definition import EnqueueOptions, P, R, Task
 from django_jobs.registry.functions import check_function
 from django_jobs.registry.options import (
     LONGEST_DELAY,
-    NAME_LENGTH,
-    read_label,
+    checked,
     read_max_attempts,
+    read_name,
     read_priority,
     read_queue_name,
-    read_span,
     read_timeout,
     shown,
 )
@@ -215,7 +215,7 @@ def build(func: Callable[..., Any], **options: Any) -> Task:
     path = f"{func.__module__}.{func.__qualname__}"
     try:
         values = {"name": path, "backoff": backoffs.Backoff(), **_read(options)}
-        read_label("name", values["name"], NAME_LENGTH)
+        read_name("name", values["name"])
         declared: Task = Task(func=func, **values)
         _check_together(declared)
     except (TypeError, ValueError) as error:
@@ -271,7 +271,7 @@ def _read_exceptions(option: str, value: object) -> tuple[type[BaseException], .
 
 def _read_names(option: str, value: object) -> tuple[str, ...]:
     found = _several(option, value, 'strings, such as ("name",)')
-    labels = tuple(read_label(option, each, NAME_LENGTH) for each in found)
+    labels = tuple(read_name(option, each) for each in found)
     if len(set(labels)) < len(labels):
         raise ValueError(f"{option}={shown(value)} names something twice. Name it once.")
     return labels
@@ -301,14 +301,14 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "max_attempts": read_max_attempts,
     "backoff": backoffs.coerce,
     "timeout": read_timeout,
-    "retry_on": lambda value: _read_exceptions("retry_on", value),
-    "give_up_on": lambda value: _read_exceptions("give_up_on", value),
-    "atomic": lambda value: _read_flag("atomic", value),
-    "key_ttl": lambda value: read_span("key_ttl", value, least=timedelta(milliseconds=1), most=LONGEST_DELAY),
-    "takes_context": lambda value: _read_flag("takes_context", value),
+    "retry_on": partial(_read_exceptions, "retry_on"),
+    "give_up_on": partial(_read_exceptions, "give_up_on"),
+    "atomic": partial(_read_flag, "atomic"),
+    "key_ttl": partial(checked, "key_ttl", reader=partial(span, least=timedelta(milliseconds=1), most=LONGEST_DELAY)),
+    "takes_context": partial(_read_flag, "takes_context"),
     "sensitive": _read_sensitive,
-    "name": lambda value: read_label("name", value, NAME_LENGTH),
-    "aliases": lambda value: _read_names("aliases", value),
+    "name": partial(read_name, "name"),
+    "aliases": partial(_read_names, "aliases"),
 }
 _FIELDS = {"max_attempts": "own_max_attempts", "timeout": "own_timeout"}
 

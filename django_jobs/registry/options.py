@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from functools import partial
+from typing import Any, TypedDict, TypeVar
 
 from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 
-from django_jobs.conf import did_you_mean, span
+from django_jobs.conf import CENTURY, LONGEST_TIMEOUT, did_you_mean, label, queue_label, span
 from django_jobs.statuses import Uniqueness
 
-NAME_LENGTH = 200  # the columns' lengths; a test compares them
-QUEUE_LENGTH = 64
-KEY_LENGTH = 200
-LONGEST_DELAY = timedelta(days=36_525)  # 100 years
-# PostgreSQL's idle_in_transaction_session_timeout, which ends an abandoned atomic task, holds 24.8 days.
-LONGEST_TIMEOUT = timedelta(days=24)
+NAME_LENGTH = KEY_LENGTH = 200  # as in the models
+LONGEST_DELAY = CENTURY
 MOST_ATTEMPTS = 32_767
+
+T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
@@ -111,19 +110,20 @@ def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def read_span(option: str, value: object, *, least: timedelta, most: timedelta) -> timedelta:
+def checked(option: str, value: object, reader: Callable[[Any], T]) -> T:
+    """Return what the reader makes of the value; what it raises is said again with the option and the value."""
     try:
-        return span(value, least=least, most=most)
+        return reader(value)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{option}={shown(value)}: {error}") from None
+        raise type(error)(f"{option}={shown(value)} {error}") from None
 
 
 def read_timeout(value: object) -> timedelta:
-    return read_span("timeout", value, least=timedelta(milliseconds=1), most=LONGEST_TIMEOUT)
+    return checked("timeout", value, partial(span, least=timedelta(milliseconds=1), most=LONGEST_TIMEOUT))
 
 
 def read_delay(value: object) -> timedelta:
-    return read_span("delay", value, least=timedelta(0), most=LONGEST_DELAY)
+    return checked("delay", value, partial(span, least=timedelta(0), most=LONGEST_DELAY))
 
 
 def read_priority(value: object) -> int:
@@ -140,38 +140,26 @@ def read_max_attempts(value: object) -> int:
     return int(value)
 
 
-def read_text(option: str, value: object, most: int) -> str:
-    """Check a string that goes into a column of `most` characters."""
+def read_key(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f'{option}={shown(value)} must be a string. Make it one, such as f"order:{{order.pk}}".')
+        raise TypeError(f'key={shown(value)} must be a string. Make it one, such as f"order:{{order.pk}}".')
     if not value:
-        raise ValueError(f"{option}='' is empty. Leave it out, or give it at least one character.")
-    if len(value) > most:
-        raise ValueError(f"{option}={shown(value)} has {len(value)} characters. Give it at most {most}.")
-    # A str subclass (StrEnum, SafeString) may be unknown to the database driver.
+        raise ValueError("key='' names nothing. Leave it out, or name the operation, such as f\"order:{order.pk}\".")
+    if len(value) > KEY_LENGTH:
+        raise ValueError(f"key={shown(value)} has {len(value)} characters. Give it at most {KEY_LENGTH}.")
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"key={shown(value)} holds a NUL or a lone surrogate, which cannot be stored. Leave it out.")
+    # A subclass (StrEnum, SafeString) may be unknown to the database driver.
     return str.__str__(value)
 
 
-def read_key(value: object) -> str:
-    key = read_text("key", value, KEY_LENGTH)
-    if "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
-        raise ValueError(f"key={shown(key)} holds a NUL or a lone surrogate, which cannot be stored. Leave it out.")
-    return key
-
-
-def read_label(option: str, value: object, most: int) -> str:
-    """Check a name that people read in logs and type on command lines."""
-    label = read_text(option, value, most)
-    if not label.isprintable() or label != label.strip():
-        raise ValueError(f"{option}={shown(label)} holds a control character, or a space at an end. Leave it out.")
-    return label
-
-
 def read_queue_name(value: object) -> str:
-    label = read_label("queue_name", value, QUEUE_LENGTH)
-    if "," in label:
-        raise ValueError(f"queue_name={label!r} holds a comma, which separates names in --queues. Leave it out.")
-    return label
+    return checked("queue_name", value, queue_label)
+
+
+def read_name(option: str, value: object) -> str:
+    """Check the name of a task."""
+    return checked(option, value, partial(label, most=NAME_LENGTH))
 
 
 def read_unique(value: object) -> Uniqueness:
