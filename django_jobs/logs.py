@@ -63,7 +63,7 @@ def lease_lost(run: ClaimedRun, *, worker: str) -> None:
     )  # fmt: skip
 
 
-def key_taken(task_name: str, key: str, holder: UUID | None) -> None:
+def key_taken(task_name: str, key: str, *, holder: UUID | None) -> None:
     """A job was not enqueued, because its key is held."""
     logger.info("key taken task=%s key=%s holder=%s", quoted(task_name), quoted(key), holder)
 
@@ -73,9 +73,9 @@ def jobs_rescued(count: int, *, worker: str) -> None:
     logger.warning("jobs rescued count=%s worker=%s", count, quoted(worker))
 
 
-def unknown_tasks(task_names: Sequence[str], count: int) -> None:
-    """Jobs wait, because the worker that claimed them does not know their tasks."""
-    logger.warning("jobs parked count=%s tasks=%s cause=unknown_task", count, quoted(",".join(task_names), TEXT_LIMIT))
+def jobs_parked(count: int, *, task_name: str) -> None:
+    """Jobs wait, because the worker that claimed them does not know their task."""
+    logger.warning("jobs parked count=%s task=%s cause=unknown_task", count, quoted(task_name))
 
 
 def jobs_released(count: int, *, worker: str) -> None:
@@ -140,6 +140,31 @@ def worker_stopping(name: str, *, cause: str) -> None:
 def worker_stopped(name: str, *, runs: int, uptime: timedelta | float) -> None:
     seconds = uptime.total_seconds() if isinstance(uptime, timedelta) else uptime
     logger.info("worker stopped name=%s runs=%s uptime=%.1f", quoted(name), runs, seconds)
+
+
+def transaction_left_open(alias: str) -> None:
+    """A task ended with a transaction still open; it was rolled back."""
+    logger.warning("transaction left open database=%s cause=task_ended_inside", alias)
+
+
+def thread_given_up(run: ClaimedRun, *, seconds: float) -> None:
+    """A task went on for so long after its time limit that its thread was replaced."""
+    logger.error("thread given up task=%s job=%s over=%.1f", quoted(run.task_name), run.job_id, seconds)
+
+
+def runs_handed_back(count: int, *, worker: str) -> None:
+    """Runs were still under way when the worker's grace was over."""
+    logger.warning("runs handed back count=%s worker=%s", count, quoted(worker))
+
+
+def worker_replaced(name: str) -> None:
+    """The row of this worker was gone: its jobs were rescued. It goes on under a new identity."""
+    logger.error("worker lost its lease name=%s", quoted(name))
+
+
+def outcomes_unwritten(count: int, *, worker: str) -> None:
+    """The worker ended while the database was away; these jobs are rescued when their lease is over."""
+    logger.error("outcomes unwritten count=%s worker=%s", count, quoted(worker))
 
 
 def service_failed(service: str, error: BaseException) -> None:

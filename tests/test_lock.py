@@ -16,9 +16,10 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections, transaction
 
+from django_jobs import lock
 from django_jobs.database import Clock, read_clock
 from django_jobs.exceptions import LockNotAcquired
-from django_jobs.lifecycle.lock import DatabaseLock, lock
+from django_jobs.lifecycle.lock import DatabaseLock
 from django_jobs.models import Lock
 
 pytestmark = pytest.mark.django_db
@@ -332,7 +333,7 @@ CONTENDER = """
     from django.utils import timezone
     real_now, shift = timezone.now, datetime.timedelta(seconds=float(sys.argv[1]))
     timezone.now = lambda: real_now() + shift
-    from django_jobs.lifecycle.lock import lock
+    from django_jobs import lock
     mine = lock("report", ttl=60)
     print("ready", flush=True)
     sys.stdin.readline()

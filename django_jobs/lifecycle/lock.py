@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from django_jobs import logs
+from django_jobs.conf import span
 from django_jobs.database import Clock, clock_after_sql, clock_sql
 from django_jobs.exceptions import LockNotAcquired
 from django_jobs.models import Lock
@@ -22,21 +23,10 @@ SHORTEST = timedelta(milliseconds=1)
 LONGEST = timedelta(days=365)
 
 
-def lock(name: str, *, ttl: timedelta | float, using: str | None = None) -> DatabaseLock:
-    """Name a lock that its holder keeps for at most `ttl` (a timedelta or seconds) without extending it.
-
-    `with lock("nightly-report", ttl=3600):` raises LockNotAcquired if somebody else holds it. `using` is the database
-    alias; by default the one that locks are written to.
-
-    Raises:
-        TypeError, ValueError: the name is not 1 to 200 storable characters, or `ttl` is not from 1 ms to 365 days.
-    """
-    return DatabaseLock(name, ttl=ttl, using=using)
-
-
 class DatabaseLock:
-    """One would-be holder of a lock. Give every thread and task its own.
+    """One would-be holder of a lock, which it keeps for at most `ttl` without extending it.
 
+    Give every thread its own. `with lock("nightly-report", ttl=3600):` raises LockNotAcquired if somebody else has it.
     All times are the database's. A holder that was paused for longer than its ttl has lost the lock, and learns so
     from `extend`, `release` or `is_held`. What it wrote in the meantime can be told from its successor's by
     `fencing_number`, which grows with every acquisition of the name: let the receiver refuse a lower number than it
@@ -44,6 +34,10 @@ class DatabaseLock:
 
     Inside `atomic()` a lock is acquired, extended and released when that transaction commits, and not if it rolls back;
     until then others who want it wait.
+
+    Raises:
+        TypeError, ValueError: the name is not 1 to 200 storable characters, or `ttl` (a timedelta or seconds) is not
+            from 1 ms to 365 days.
     """
 
     def __init__(self, name: str, *, ttl: timedelta | float, using: str | None = None) -> None:
@@ -81,8 +75,8 @@ class DatabaseLock:
 
     def extend(self, ttl: timedelta | float | None = None) -> bool:
         """Keep the lock for `ttl` from now on. False if it is lost; then nothing is changed."""
-        span = self.ttl if ttl is None else _checked_ttl(ttl)
-        return bool(self._mine().update(expires_at=Clock(after=span)))
+        after = self.ttl if ttl is None else _checked_ttl(ttl)
+        return bool(self._mine().update(expires_at=Clock(after)))
 
     def release(self) -> bool:
         """Free the lock for the next one. False if it was lost before; then nothing is changed."""
@@ -166,15 +160,10 @@ def _checked_name(name: str) -> str:
 
 
 def _checked_ttl(ttl: timedelta | float) -> timedelta:
-    if isinstance(ttl, bool) or not isinstance(ttl, (int, float, timedelta)):
-        raise TypeError(f"ttl={ttl!r} is a {type(ttl).__name__}. Give a timedelta or a number of seconds.")
     try:
-        span = ttl if isinstance(ttl, timedelta) else timedelta(seconds=ttl)
-    except (ValueError, OverflowError):  # NaN, infinity, 1e300
-        span = timedelta(0)
-    if not SHORTEST <= span <= LONGEST:
-        raise ValueError(f"ttl={ttl!r} is not from 1 millisecond to 365 days. Give the time a holder may go unheard.")
-    return span
+        return span(ttl, least=SHORTEST, most=LONGEST)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"A lock's ttl={ttl!r}: {error}") from None
 
 
 def _insert_or_take_over(connection: BaseDatabaseWrapper, name: str, owner: UUID, ttl: timedelta) -> None:

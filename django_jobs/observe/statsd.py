@@ -168,16 +168,26 @@ def _connected(host: str, port: int) -> socket.socket:
     return result
 
 
-_sink: Sink | None = None
-_sink_target: Statsd | None = None
-_sink_lock = threading.Lock()
+_sinks: dict[tuple[str, int], Sink] = {}
+_sinks_lock = threading.Lock()
 
 
 def _sink_to(target: Statsd) -> Sink:
-    global _sink, _sink_target
-    with _sink_lock:
-        if _sink is None or _sink_target != target:
-            if _sink is not None:
-                _sink.close()
-            _sink, _sink_target = Sink(target.host, target.port), target
-        return _sink
+    """The one sink of the settings in force; the socket of earlier settings is closed."""
+    address = (target.host, target.port)
+    with _sinks_lock:
+        if address not in _sinks:
+            _close_all()
+            _sinks[address] = Sink(*address)
+        return _sinks[address]
+
+
+def close() -> None:
+    """Close the socket. The next run opens it again."""
+    with _sinks_lock:
+        _close_all()
+
+
+def _close_all() -> None:
+    while _sinks:
+        _sinks.popitem()[1].close()
