@@ -46,11 +46,11 @@ def claim(
 
 def promote(*, using: str) -> int:
     """Make ready what was scheduled and is due, up to `PROMOTE_BATCH` jobs. How many."""
+    due = Job.objects.using(using).filter(status=JobStatus.SCHEDULED, run_at__lte=Clock()).order_by("run_at", "id")
+    if not due.exists():  # an idle worker must not ask SQLite for its only write lock
+        return 0
     with write_transaction(using):
-        due = Job.objects.using(using).filter(status=JobStatus.SCHEDULED, run_at__lte=Clock()).order_by("run_at", "id")
         ids = list(_locking(due, using).values_list("id", flat=True)[:PROMOTE_BATCH])
-        if not ids:
-            return 0
         return Job.objects.using(using).filter(id__in=ids, status=JobStatus.SCHEDULED).update(status=JobStatus.READY)
 
 
@@ -101,32 +101,16 @@ def _locking(rows: Any, using: str) -> Any:
 
 
 _FIELDS = tuple(name for name in ClaimedRun._fields if name != "job_id")
-_statements: dict[tuple[str, int], tuple[str, tuple[Any, ...]]] = {}
+_QUEUE = "the queue's name stands here"
+_compiled: dict[tuple[str, int], tuple[str, tuple[Any, ...]]] = {}
 
 
 def _claim_postgres(worker: WorkerIdentity, queue_name: str, limit: int, *, using: str) -> list[ClaimedRun]:
-    """Pick, mark and read by one statement, whose inner SELECT Django compiled once."""
-    sql = _claim_statement(limit, using)
-    with connections[using].cursor() as cursor:
-        cursor.execute(sql, [JobStatus.READY.value, queue_name, worker.id])
-        rows = cursor.fetchall()
-    return [
-        ClaimedRun(*row[:5], json.loads(row[5]), *row[6:12], row[12] and json.loads(row[12]), *row[13:]) for row in rows
-    ]
-
-
-def _claim_statement(limit: int, using: str) -> str:
-    found = _statements.get((using, limit))
-    if found is None:
-        with transaction.atomic(using=using):  # Django compiles FOR UPDATE only inside a transaction
-            rows = _locking(_ready("a queue", using), using).values("id")[:limit]
-            found = rows.query.get_compiler(using=using).as_sql()
-        if found[1] != (JobStatus.READY.value, "a queue"):
-            raise AssertionError(f"The claim's parameters are not those expected: {found[1]!r}.")
-        _statements[using, limit] = found
-    columns = ", ".join(["job.id", *(f"job.{name}" for name in _FIELDS)])
-    return f"""
-        WITH picked AS MATERIALIZED ({found[0]}), claimed AS (
+    """Pick, mark and read by one statement, whose inner SELECT Django compiles once."""
+    picked, parameters = _pick(limit, using)
+    columns = ", ".join(f"job.{name}" for name in ("id", *_FIELDS))
+    sql = f"""
+        WITH picked AS MATERIALIZED ({picked}), claimed AS (
             UPDATE django_jobs_job AS job
             SET status = 'running', claim_number = claim_number + 1, attempt = attempt + 1, worker_id = %s,
                 claimed_at = statement_timestamp(), waiting_since = NULL
@@ -134,6 +118,22 @@ def _claim_statement(limit: int, using: str) -> str:
             RETURNING {columns}
         )
         SELECT * FROM claimed ORDER BY priority DESC, run_at, id"""
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, [*(queue_name if each == _QUEUE else each for each in parameters), worker.id])
+        rows = cursor.fetchall()
+    return [
+        ClaimedRun(*row[:5], json.loads(row[5]), *row[6:12], row[12] and json.loads(row[12]), *row[13:]) for row in rows
+    ]
+
+
+def _pick(limit: int, using: str) -> tuple[str, tuple[Any, ...]]:
+    """The SELECT of the ids to claim, as SQL and parameters with `_QUEUE` for the queue's name."""
+    found = _compiled.get((using, limit))
+    if found is None:
+        with transaction.atomic(using=using):  # Django compiles FOR UPDATE only inside a transaction
+            rows = _locking(_ready(_QUEUE, using), using).values("id")[:limit]
+            found = _compiled[using, limit] = rows.query.get_compiler(using=using).as_sql()
+    return found
 
 
 def _claim_rows(worker: WorkerIdentity, rows: Any, limit: int, *, using: str) -> list[ClaimedRun]:
