@@ -1,0 +1,178 @@
+"""What all our admin pages share: read-only, bounded in what they ask of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.core.exceptions import ImproperlyConfigured
+from django.core.paginator import Paginator
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import NoReverseMatch, reverse
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.module_loading import import_string
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from django_jobs.admin.display import NOTHING, mono
+from django_jobs.conf import get_settings
+
+MOST_COUNTED = 10_000
+
+
+def _base() -> type[admin.ModelAdmin[Any]]:
+    """The class that DJANGO_JOBS["ADMIN_BASE"] names.
+
+    Raises:
+        ImproperlyConfigured: it cannot be imported, or is no ModelAdmin.
+    """
+    name = get_settings().ADMIN_BASE
+    try:
+        found = import_string(name)
+    except ImportError as error:
+        raise ImproperlyConfigured(f'DJANGO_JOBS["ADMIN_BASE"] = {name!r} cannot be imported: {error}') from error
+    if not (isinstance(found, type) and issubclass(found, admin.ModelAdmin)):
+        raise ImproperlyConfigured(f'DJANGO_JOBS["ADMIN_BASE"] = {name!r} is not a subclass of admin.ModelAdmin.')
+    return found
+
+
+if TYPE_CHECKING:
+
+    class Base(admin.ModelAdmin[Any]): ...
+
+    class Mixin(admin.ModelAdmin[Any]): ...
+
+    class PaginatorBase(Paginator[Any]): ...
+
+else:
+    Base = _base()
+    Mixin = object
+    PaginatorBase = Paginator
+
+
+class CappedPaginator(PaginatorBase):
+    """Counts no further than `MOST_COUNTED`, so that a list costs the same whatever the table holds."""
+
+    @cached_property
+    def _counted(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by().values("pk")[: MOST_COUNTED + 1].count())
+
+    @property
+    def count(self) -> int:
+        return min(self._counted, MOST_COUNTED)
+
+    @property
+    def is_capped(self) -> bool:
+        return self._counted > MOST_COUNTED
+
+
+class LeanChangeList(ChangeList):
+    """Selects no large column."""
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        rows = super().get_queryset(request, exclude_parameters)
+        return rows.defer(*self.model_admin.large_fields)  # type: ignore[attr-defined]
+
+
+class ReadOnlyMixin(Mixin):
+    """Shows rows and changes none: what changes a job's state is an action that calls `lifecycle`."""
+
+    large_fields: ClassVar[tuple[str, ...]] = ()
+    empty_text: ClassVar[Any] = _("There is nothing here yet.")
+
+    paginator = CappedPaginator
+    list_per_page = 50
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # they count the whole table, once for each choice
+    sortable_by = ()
+    change_list_template = "admin/django_jobs/change_list.html"
+    change_form_template = "admin/django_jobs/change_form.html"
+
+    class Media:
+        css = {"all": ["django_jobs/jobs.css"]}
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return _flat(fields for _name, options in self.get_fieldsets(request, obj) for fields in options["fields"])
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        # Any other lookup in the address would tell about columns that are hidden (?payload__contains=), or scan them.
+        return lookup in {getattr(each, "parameter_name", None) for each in self.list_filter}
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return LeanChangeList
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        context = {"empty_text": self.empty_text, "most_counted": f"{MOST_COUNTED:,}", **(extra_context or {})}
+        return super().changelist_view(request, context)
+
+    def render_change_form(  # noqa: PLR0917 - Django's signature
+        self,
+        request: HttpRequest,
+        context: Any,
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        context = {**context, **self.page(request, obj)}
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What a row's own page shows besides its fields."""
+        return {}
+
+    def alias(self, request: HttpRequest) -> str:
+        """The database these rows are in."""
+        return self.get_queryset(request).db
+
+    def may(self, request: HttpRequest, model: type[Model]) -> bool:
+        """Whether the pages of another of our models are open to this user."""
+        other = self.admin_site._registry.get(model)
+        return other is not None and other.has_view_permission(request)
+
+    def link(self, request: HttpRequest, model: type[Model], pk: object, text: object = None) -> SafeString:
+        """A link to a row's page; the plain text where that page is not open to this user."""
+        if pk is None:
+            return SafeString(NOTHING)
+        shown = mono(pk) if text is None else text
+        if not self.may(request, model):
+            return format_html("{}", shown)
+        return format_html('<a href="{}">{}</a>', self.address(model, "change", pk), shown)
+
+    def address(self, model: type[Model], page: str, *args: object) -> str:
+        name = f"{self.admin_site.name}:{model._meta.app_label}_{model._meta.model_name}_{page}"
+        try:
+            return reverse(name, args=args)
+        except NoReverseMatch:  # a name with a slash at its end, say: no page, no link
+            return "#"
+
+    def search(self, request: HttpRequest, term: str) -> Q:
+        raise NotImplementedError
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return (queryset.filter(self.search(request, term)) if term else queryset), False
+
+
+def is_searching(request: HttpRequest) -> bool:
+    return bool(request.GET.get(SEARCH_VAR, "").strip())
+
+
+def _flat(fields: Iterable[Any]) -> list[str]:
+    return [name for each in fields for name in (each if isinstance(each, tuple | list) else [each])]

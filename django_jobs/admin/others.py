@@ -1,0 +1,110 @@
+"""The pages of workers, keys and locks."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_jobs.admin.base import ReadOnlyMixin
+from django_jobs.admin.display import badge, block, mono, when
+from django_jobs.admin.search import as_uuid
+from django_jobs.models import JobKey, Lock, Worker
+
+
+class WorkerAdminMixin(ReadOnlyMixin):
+    large_fields = ("task_names",)
+    empty_text = gettext_lazy("No worker is running. Start one with manage.py runworker.")
+    list_display = ("name", "lease", "queues", "host", "pid", "started", "heartbeat")
+    ordering = ("-pk",)
+    search_fields = ("name",)
+    search_help_text = gettext_lazy("A worker's id or name")
+    fieldsets = (
+        (None, {"fields": ("name", "lease", "host", "pid", "started", "heartbeat")}),
+        (gettext_lazy("What it serves"), {"fields": ("queues", "tasks")}),
+    )
+
+    def search(self, request: HttpRequest, term: str) -> Q:
+        given = as_uuid(term)
+        return Q(pk=given) if given else Q(name__icontains=term)  # a row for each process: they are few
+
+    @admin.display(description=gettext_lazy("lease"))
+    def lease(self, worker: Worker) -> SafeString:
+        return badge("alive" if worker.lease_expires_at > timezone.now() else "expired")
+
+    @admin.display(description=gettext_lazy("queues"))
+    def queues(self, worker: Worker) -> str:
+        return ", ".join(worker.queue_names) if worker.queue_names else _("all")
+
+    @admin.display(description=gettext_lazy("tasks"))
+    def tasks(self, worker: Worker) -> SafeString:
+        return block("\n".join(worker.task_names))
+
+    @admin.display(description=gettext_lazy("started"))
+    def started(self, worker: Worker) -> SafeString:
+        return when(worker.started_at)
+
+    @admin.display(description=gettext_lazy("last heartbeat"))
+    def heartbeat(self, worker: Worker) -> SafeString:
+        return when(worker.heartbeat_at)
+
+
+class JobKeyAdminMixin(ReadOnlyMixin):
+    empty_text = gettext_lazy("No key is held. Keys come from enqueueing with key= and from once().")
+    list_display = ("key_shown", "scope", "holder", "created", "expires")
+    ordering = ("-pk",)
+    search_fields = ("key",)
+    search_help_text = gettext_lazy("A key, or the id of the job that holds it")
+    fieldsets = ((None, {"fields": ("key_shown", "scope", "holder", "created", "expires")}),)
+
+    def search(self, request: HttpRequest, term: str) -> Q:
+        given = as_uuid(term)
+        return Q(key=term) | Q(holder_id=given) if given else Q(key=term)
+
+    @admin.display(description=gettext_lazy("key"))
+    def key_shown(self, key: JobKey) -> SafeString:
+        return mono(key.key)
+
+    @admin.display(description=gettext_lazy("holder"))
+    def holder(self, key: JobKey) -> SafeString:
+        return mono(key.holder_id)
+
+    @admin.display(description=gettext_lazy("created"))
+    def created(self, key: JobKey) -> SafeString:
+        return when(key.created_at)
+
+    @admin.display(description=gettext_lazy("expires"))
+    def expires(self, key: JobKey) -> SafeString | str:
+        return when(key.expires_at) if key.expires_at else _("never")
+
+
+class LockAdminMixin(ReadOnlyMixin):
+    empty_text = gettext_lazy("No lock has been taken yet. lock(name, ttl=...) makes one.")
+    list_display = ("name", "state", "fencing_number", "owner_shown", "acquired", "expires")
+    ordering = ("pk",)
+    search_fields = ("name",)
+    search_help_text = gettext_lazy("The beginning of a lock's name")
+    fieldsets = ((None, {"fields": ("name", "state", "fencing_number", "owner_shown", "acquired", "expires")}),)
+
+    def search(self, request: HttpRequest, term: str) -> Q:
+        return Q(pk__startswith=term)
+
+    @admin.display(description=gettext_lazy("lease"))
+    def state(self, lock: Lock) -> SafeString:
+        return badge("held" if lock.owner and lock.expires_at > timezone.now() else "free")
+
+    @admin.display(description=gettext_lazy("owner"))
+    def owner_shown(self, lock: Lock) -> SafeString:
+        return mono(lock.owner)
+
+    @admin.display(description=gettext_lazy("acquired"))
+    def acquired(self, lock: Lock) -> SafeString:
+        return when(lock.acquired_at)
+
+    @admin.display(description=gettext_lazy("expires"))
+    def expires(self, lock: Lock) -> SafeString:
+        return when(lock.expires_at)

@@ -1,0 +1,152 @@
+"""The pages of runs: the history, one row for each ended attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_jobs.admin import search
+from django_jobs.admin.arguments import arguments, result
+from django_jobs.admin.base import ReadOnlyMixin
+from django_jobs.admin.display import NOTHING, badge, block, first_line, mono, short_id, span, when, when_exactly
+from django_jobs.admin.filters import QueueFilter, RunStatusFilter, TaskFilter
+from django_jobs.models import Job, JobRun
+
+
+class JobRunAdminMixin(ReadOnlyMixin):
+    large_fields = ("payload", "result", "error_text", "traceback")
+    empty_text = gettext_lazy("No run has ended yet. Each attempt at a job is listed here once it is over.")
+    list_display = ("task_name", "job", "attempt", "status_badge", "error_type", "queue_name", "took", "ended")
+    list_filter = (RunStatusFilter, QueueFilter, TaskFilter)
+    ordering = ("-pk",)
+    search_fields = ("pk",)
+    search_help_text = gettext_lazy("A job's id, its key, or a task")
+    fieldsets = (
+        (None, {"fields": ("task", "job_link", "queue", "key_shown", "worker_shown", "attempt", "is_last_shown")}),
+        (gettext_lazy("Error"), {"fields": ("error", "traceback_shown")}),
+        (gettext_lazy("Result"), {"fields": ("result_shown",)}),
+        (gettext_lazy("Arguments"), {"fields": ("arguments_shown",)}),
+        (gettext_lazy("Times"), {"fields": ("enqueued_exactly", "run_at_exactly", "started_exactly", "ended_exactly")}),
+    )
+
+    def get_fieldsets(self, request: HttpRequest, run: JobRun | None = None) -> Any:
+        left_out = set()
+        if run and not (run.error_type or run.error_text):
+            left_out.add("error")
+        if run and run.result is None:
+            left_out.add("result_shown")
+        if run and not run.is_last:
+            left_out.add("arguments_shown")  # they stand with the last run
+        return [each for each in self.fieldsets if not left_out & set(each[1]["fields"])]
+
+    # --- The list
+
+    @admin.display(description=gettext_lazy("job"))
+    def job(self, run: JobRun) -> SafeString:
+        return short_id(run.job_id)
+
+    @admin.display(description=gettext_lazy("status"))
+    def status_badge(self, run: JobRun) -> SafeString:
+        return badge(run.status)
+
+    @admin.display(description=gettext_lazy("took"))
+    def took(self, run: JobRun) -> str:
+        return span(run.ended_at - run.started_at) if run.started_at else NOTHING
+
+    @admin.display(description=gettext_lazy("ended"))
+    def ended(self, run: JobRun) -> SafeString:
+        return when(run.ended_at)
+
+    def search(self, request: HttpRequest, term: str) -> Q:
+        return search.by_id_key_or_task(term, self.alias(request), id_field="job_id")
+
+    # --- A run's page
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> JobRun | None:
+        run: Any = super().get_object(request, object_id, from_field)
+        if run:
+            run.arguments_html = arguments(request, run.task_name, run.payload)
+            run.result_html = result(request, run.result)
+            run.job_html = self.link(request, Job, run.job_id)
+        return run  # type: ignore[no-any-return]
+
+    def page(self, request: HttpRequest, run: JobRun) -> dict[str, Any]:
+        return {
+            "title": run.task_name,
+            "subtitle": None,
+            "head": {
+                "badge": badge(run.status),
+                "pk": run.job_id,
+                "sentences": [self._summary(run)],
+                "link": self.link(request, Job, run.job_id, _("Open its job")),
+            },
+        }
+
+    def _summary(self, run: JobRun) -> str:
+        if not run.attempt:
+            return _("The job ended without a run.")
+        text = _("Attempt %(n)d took %(span)s") % {"n": run.attempt, "span": self.took(run)}
+        error = f"{run.error_type}: {first_line(run.error_text)}".rstrip(": ")
+        return f"{text}: {error}" if error else f"{text}."
+
+    @admin.display(description=gettext_lazy("task"))
+    def task(self, run: JobRun) -> SafeString:
+        return mono(run.task_name)
+
+    @admin.display(description=gettext_lazy("job"))
+    def job_link(self, run: JobRun) -> SafeString:
+        return run.job_html  # type: ignore[attr-defined,no-any-return]
+
+    @admin.display(description=gettext_lazy("queue"))
+    def queue(self, run: JobRun) -> SafeString:
+        return mono(run.queue_name)
+
+    @admin.display(description=gettext_lazy("key"))
+    def key_shown(self, run: JobRun) -> SafeString:
+        return mono(run.key)
+
+    @admin.display(description=gettext_lazy("worker"))
+    def worker_shown(self, run: JobRun) -> SafeString:
+        return mono(run.worker)
+
+    @admin.display(description=gettext_lazy("the job's last run"), boolean=True)
+    def is_last_shown(self, run: JobRun) -> bool:
+        return run.is_last
+
+    @admin.display(description=gettext_lazy("error"))
+    def error(self, run: JobRun) -> SafeString:
+        return block(f"{run.error_type}: {run.error_text}".rstrip(": "))
+
+    @admin.display(description=gettext_lazy("traceback"))
+    def traceback_shown(self, run: JobRun) -> SafeString:
+        return block(run.traceback)
+
+    @admin.display(description=gettext_lazy("result"))
+    def result_shown(self, run: JobRun) -> SafeString:
+        return run.result_html  # type: ignore[attr-defined,no-any-return]
+
+    @admin.display(description=gettext_lazy("arguments"))
+    def arguments_shown(self, run: JobRun) -> SafeString:
+        return run.arguments_html  # type: ignore[attr-defined,no-any-return]
+
+    @admin.display(description=gettext_lazy("enqueued"))
+    def enqueued_exactly(self, run: JobRun) -> SafeString:
+        return when_exactly(run.enqueued_at)
+
+    @admin.display(description=gettext_lazy("due"))
+    def run_at_exactly(self, run: JobRun) -> SafeString:
+        return when_exactly(run.run_at)
+
+    @admin.display(description=gettext_lazy("started"))
+    def started_exactly(self, run: JobRun) -> SafeString:
+        return when_exactly(run.started_at)
+
+    @admin.display(description=gettext_lazy("ended"))
+    def ended_exactly(self, run: JobRun) -> SafeString:
+        return when_exactly(run.ended_at)
