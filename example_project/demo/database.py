@@ -1,0 +1,49 @@
+"""Which database the demo runs on: DATABASE_URL, else an embedded PostgreSQL, else SQLite."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+
+@contextmanager
+def database_for_the_shop() -> Iterator[None]:
+    """Set DATABASE_URL, say which database it is, and end that database with the block."""
+    # A signal that ends the process would leave the servers behind; an exception runs every `finally` on the way out.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    with ExitStack() as stack:
+        if os.environ.get("DATABASE_URL"):
+            print("database   the one of DATABASE_URL")
+        else:
+            os.environ["DATABASE_URL"] = _embedded(stack) or _sqlite(stack)
+        sys.stdout.flush()
+        yield
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _embedded(stack: ExitStack) -> str | None:
+    try:
+        from services.postgres import EmbeddedPostgresMissing, embedded_postgres
+
+        url = stack.enter_context(embedded_postgres())
+    except (ImportError, EmbeddedPostgresMissing) as reason:
+        print(f"database   no embedded PostgreSQL: {reason}")
+        return None
+    print("database   an embedded PostgreSQL")
+    return url
+
+
+def _sqlite(stack: ExitStack) -> str:
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="django-jobs-shop-", ignore_cleanup_errors=True))
+    print("database   SQLite, in a temporary file")
+    return f"sqlite:///{Path(folder) / 'shop.sqlite3'}"
