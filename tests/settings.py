@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_jobs",
+    "shop",  # The example project's app: its tasks are tested as a user's own would be.
     "tests",
 ]
 MIDDLEWARE = [

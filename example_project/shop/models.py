@@ -137,7 +137,7 @@ class Invoice(models.Model):
 
 
 class SearchDocument(models.Model):
-    """What the search knows of a product. Migration 0002 makes the full-text index over it, a kind for each database."""
+    """What the search knows of a product. Migration 0002 makes the full-text index, one for each kind of database."""
 
     product = models.OneToOneField(Product, on_delete=models.CASCADE, primary_key=True)
     title = models.CharField(max_length=200)

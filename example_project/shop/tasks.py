@@ -1,8 +1,8 @@
 """The five jobs everybody writes, to copy from.
 
 They share four habits. Arguments are ids, and the row is read when the job runs. Database effects belong in `atomic`
-tasks, exactly once. Effects outside the database happen at least once, and the task says what that means. And what will not
-get better by trying again gives up at once, so that a person sees it.
+tasks, where they happen exactly once. Effects outside the database happen at least once, and the task says what that
+means. And what will not get better by trying again gives up at once, so that a person sees it.
 """
 
 from __future__ import annotations
