@@ -212,15 +212,15 @@ class Task(BaseTask, Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Enqueue a job that calls this task with the arguments. See `django_jobs.enqueue`."""
-        if _enqueuer.sync is None:
+        if _installed.sync is None:
             raise RuntimeError("django_jobs.api is not imported yet. Import django_jobs before enqueueing.")
-        return _enqueuer.sync(self, *args, **kwargs)
+        return _installed.sync(self, *args, **kwargs)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Like `enqueue`, from async code."""
-        if _enqueuer.async_ is None:
+        if _installed.async_ is None:
             raise RuntimeError("django_jobs.api is not imported yet. Import django_jobs before enqueueing.")
-        return await _enqueuer.async_(self, *args, **kwargs)
+        return await _installed.async_(self, *args, **kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Run the function now, from sync code, `async def` or not."""
@@ -234,9 +234,9 @@ class Task(BaseTask, Generic[P, R]):
 
     def get_backend(self) -> Any:
         """Return the django.tasks backend of django_jobs, whatever settings.TASKS says of other backends."""
-        if _enqueuer.backend is None:
+        if _installed.backend is None:
             raise LookupError(f"Task {self.name!r} has no django.tasks backend. Use get_job(id) for what became of it.")
-        return _enqueuer.backend(self)
+        return _installed.backend(self)
 
 
 _SHOWN_BY = {
@@ -251,7 +251,7 @@ AsyncEnqueuer = Callable[Concatenate[Task, ...], Coroutine[Any, Any, Enqueued]]
 
 
 @dataclass
-class _Enqueuer:
+class _Installed:
     """What stands above the registry and is called by a task; put in from there, so that nothing imports upwards."""
 
     sync: SyncEnqueuer | None = None
@@ -259,18 +259,18 @@ class _Enqueuer:
     backend: Callable[[Task], Any] | None = None
 
 
-_enqueuer = _Enqueuer()
+_installed = _Installed()
 
 
 def install_enqueuer(sync: SyncEnqueuer, async_: AsyncEnqueuer) -> None:
     """Say what `Task.enqueue` and `Task.aenqueue` call: f(task, *args, **kwargs)."""
-    _enqueuer.sync = sync
-    _enqueuer.async_ = async_
+    _installed.sync = sync
+    _installed.async_ = async_
 
 
 def install_backend(backend: Callable[[Task], Any]) -> None:
     """Say what `Task.get_backend` returns: f(task)."""
-    _enqueuer.backend = backend
+    _installed.backend = backend
 
 
 def unknown_queue(queue_name: str) -> str:

@@ -14,10 +14,11 @@ from django_jobs import backoff as backoffs
 from django_jobs.conf import did_you_mean, span
 from django_jobs.context import JobContext
 from django_jobs.exceptions import InvalidTask, UnknownTask
-from django_jobs.registry.definition import EnqueueOptions, P, R, Task
+from django_jobs.registry.definition import P, R, Task
 from django_jobs.registry.functions import check_function
 from django_jobs.registry.options import (
     LONGEST_DELAY,
+    EnqueueOptions,
     checked,
     read_max_attempts,
     read_name,

@@ -162,7 +162,7 @@ def read_name(option: str, value: object) -> str:
     return checked(option, value, partial(label, most=NAME_LENGTH))
 
 
-def read_unique(value: object) -> Uniqueness:
+def read_unique(value: Any) -> Uniqueness:
     try:
         return Uniqueness(value)
     except ValueError:
