@@ -49,6 +49,7 @@ def fetch_account(partner_id: str) -> AccountState:
             state = json.load(answer)
         return AccountState(points=int(state["points"]), tier=str(state["tier"]))
     except HTTPError as error:
+        error.close()  # it holds the connection open
         raise _from_status(error, partner_id) from error
     except (OSError, HTTPException) as error:  # URLError and TimeoutError are OSErrors
         raise Unavailable(f"The partner did not answer about {partner_id!r}: {error}.") from error
