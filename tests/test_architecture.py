@@ -44,6 +44,7 @@ FORBIDDEN = {"django.contrib.postgres": "it needs psycopg, and the package runs 
 
 WRITERS = {"lifecycle", "migrations"}
 JOB_MODELS = {"Job", "JobRun", "DeadLetter", "JobKey", "Worker"}
+OTHER_MODELS = {"LogEntry"}  # Django's audit log, which the admin writes as every admin does.
 ROW_WRITES = {"save", "asave", "delete", "adelete", "bulk_create", "abulk_create", "bulk_update", "abulk_update"}
 QUERYSET_WRITES = ROW_WRITES | {"create", "acreate", "update", "aupdate"}
 QUERYSET_WRITES |= {f"{a}{verb}_or_create" for a in ("", "a") for verb in ("get", "update")}
@@ -224,6 +225,8 @@ def _is_write(call: ast.Call) -> bool:
     method, receiver = call.func.attr, call.func.value
     names = {node.id for node in ast.walk(receiver) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(receiver) if isinstance(node, ast.Attribute)}
+    if names & OTHER_MODELS:
+        return False
     is_queryset = bool(names & (JOB_MODELS | {"objects", "_default_manager", "get_queryset"}))
     is_queryset |= any(re.search(r"queryset|^qs$|^jobs$|^letters$", name) for name in names)
     return method in ROW_WRITES or (method in QUERYSET_WRITES and is_queryset)

@@ -1,0 +1,36 @@
+# Every target sets itself up: .venv and what it needs from pyproject.toml. ARGS="..." goes to the command behind it.
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PY := .venv/bin/python
+# DATABASE_URL wins; without one, this starts an embedded PostgreSQL for the command that follows.
+WITH_DATABASE := $(PY) example_project/services/postgres.py
+
+.PHONY: help demo serve test lint types clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 12
+
+demo: .venv/.ready-example  ## run the shop, break it, repair it, and show the numbers
+	@$(WITH_DATABASE) -- $(PY) example_project/manage.py demo $(ARGS)
+
+serve: .venv/.ready-example  ## leave the shop running and print the admin's address; Ctrl-C stops it
+	@$(WITH_DATABASE) -- $(PY) example_project/manage.py serve $(ARGS)
+
+test: .venv/.ready-test  ## run the suite, on DATABASE_URL or on an embedded PostgreSQL
+	@$(WITH_DATABASE) --no-fsync -- $(PY) -m pytest $(ARGS)
+
+lint: .venv/.ready-lint  ## ruff, and its formatter
+	@$(PY) -m ruff check . $(ARGS)
+	@$(PY) -m ruff format --check .
+
+types: .venv/.ready-lint  ## mypy, strict
+	@$(PY) -m mypy $(ARGS)
+
+clean:  ## remove .venv and all caches
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.ready-%: pyproject.toml tools/setup.sh
+	@sh tools/setup.sh $*
+	@touch $@
