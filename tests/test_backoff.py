@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_jobs.backoff import LONGEST_DELAY, Backoff, Fixed, PerException, Steps, coerce
@@ -66,6 +66,7 @@ class TestBackoff:
         assert max(seconds.values()) <= 50
         assert len(seconds) == 30
 
+    @settings(deadline=None)
     @given(
         base=st.timedeltas(timedelta(microseconds=1), LONGEST_DELAY),
         factor=st.floats(1, 1e299),

@@ -21,7 +21,7 @@ from django.db import connection, models, transaction
 from django.utils.functional import SimpleLazyObject, lazystr
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from django_jobs.codec import MAX_DEPTH, decode_call, decode_value, encode_call, encode_result
@@ -342,6 +342,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.di
 
 
 class TestProperties:
+    @settings(deadline=None)
     @given(args=st.lists(values, max_size=3), kwargs=st.dictionaries(keys, values, max_size=3))
     def test_whatever_is_accepted_comes_back_the_same(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         text = encode_call(args, kwargs, max_size=10**9)
@@ -351,6 +352,7 @@ class TestProperties:
             assert_same(back_args, args)
             assert_same(back_kwargs, kwargs)
 
+    @settings(deadline=None)
     @given(value=st.text() | st.dictionaries(st.text(), st.text()))
     def test_any_text_is_either_stored_or_a_value_error(self, value: object) -> None:
         try:
@@ -362,6 +364,7 @@ class TestProperties:
             return
         assert refused.startswith("args[0]")
 
+    @settings(deadline=None)
     @given(
         value=st.recursive(
             st.none()
