@@ -1,0 +1,62 @@
+"""Exactly once for database effects: the task and the record of its success in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from django.db import InterfaceError, OperationalError, connections, transaction
+
+from django_jobs.exceptions import LeaseLost
+from django_jobs.execution import policy
+from django_jobs.execution.attempt import Attempt
+from django_jobs.runs import Outcome, Then
+
+
+class Record(Protocol):
+    def __call__(self, outcome: Outcome) -> Any:
+        """Write the outcome into the open transaction. LeaseLost if the job is somebody else's by now."""
+
+
+class Recording(NamedTuple):
+    """How an atomic task is recorded. The caller gives the functions that write."""
+
+    using: str
+    begin: Callable[[float], None]  # seconds until the time limit; called first in the transaction
+    record: Record
+    committed: Callable[[Any], None]  # is given what `record` returned
+
+
+class _Undo(Exception):
+    """The task did not succeed: its transaction is to be rolled back."""
+
+
+def record_atomically(attempt: Attempt, call: Callable[[], Outcome], recording: Recording) -> Outcome | None:
+    """Call inside a transaction that also records the success. None if it is recorded, or if the lease was lost."""
+    outcome: Outcome | None = None
+    try:
+        with transaction.atomic(using=recording.using):
+            recording.begin(attempt.task.effective(attempt.run.options).timeout.total_seconds())
+            outcome = call()
+            if outcome.then is not Then.DONE:
+                raise _Undo  # noqa: TRY301  the only way to roll back is to raise
+            recorded = recording.record(outcome)
+    except _Undo:
+        return outcome
+    except LeaseLost:
+        return None
+    except Exception as error:  # noqa: BLE001  a deferred constraint, a broken transaction, a connection that is gone
+        return _not_committed(attempt, error, recording.using)
+    recording.committed(recorded)
+    return None
+
+
+def _not_committed(attempt: Attempt, error: Exception, using: str) -> Outcome:
+    if isinstance(error, (OperationalError, InterfaceError)) and not _is_connected(using):
+        return policy.undone(attempt, error)
+    return policy.raised(attempt, error)
+
+
+def _is_connected(using: str) -> bool:
+    connection = connections[using]
+    return connection.connection is not None and connection.is_usable()

@@ -1,0 +1,113 @@
+"""What one job must not leave to the next in its thread, and connections that died while nobody used them."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from typing import Any
+
+from django.db import Error, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_jobs import logs
+
+PING_AFTER = 30.0  # seconds of idleness after which a connection is asked, whatever its socket says
+BLIND_PING_AFTER = 1.0  # seconds, where the socket cannot be looked at
+
+
+def freshen(idle: float) -> None:
+    """Before a job: drop the connections of this thread that the server has closed. `idle` is in seconds.
+
+    A worker is not a request: with CONN_MAX_AGE 0 the connection is kept.
+    """
+    for connection in connections.all(initialized_only=True):
+        if is_suspect(connection, idle):
+            _check(connection)
+
+
+def is_suspect(connection: BaseDatabaseWrapper, idle: float) -> bool:
+    """Whether there is a reason to ask the server before this connection is used again. Asks nobody."""
+    if connection.connection is None or connection.in_atomic_block or connection.vendor == "sqlite":
+        return False
+    if connection.errors_occurred or _is_old(connection):
+        return True
+    return idle > PING_AFTER or _has_spoken(connection, idle)
+
+
+def _is_old(connection: BaseDatabaseWrapper) -> bool:
+    close_at = connection.close_at if connection.settings_dict["CONN_MAX_AGE"] else None
+    return close_at is not None and time.monotonic() >= close_at
+
+
+def _check(connection: BaseDatabaseWrapper) -> None:
+    if connection.settings_dict["CONN_MAX_AGE"]:
+        connection.close_if_unusable_or_obsolete()
+    if connection.connection is not None and not connection.is_usable():
+        close(connection)
+    connection.errors_occurred = False
+
+
+def _has_spoken(connection: BaseDatabaseWrapper, idle: float) -> bool:
+    """Whether the server sent something between two jobs: as a rule, that it has closed the connection."""
+    try:
+        number = connection.connection.fileno()
+    except AttributeError:  # a driver that does not show its socket (MySQL's)
+        return idle > BLIND_PING_AFTER
+    except Exception:  # noqa: BLE001  the driver's own error: the connection is closed
+        return True
+    return bool(_readable(number))
+
+
+def _readable(number: int) -> Any:
+    if not hasattr(select, "poll"):
+        return select.select([number], [], [], 0)[0]
+    poller = select.poll()
+    poller.register(number, select.POLLIN)
+    return poller.poll(0)
+
+
+def tidy() -> None:
+    """After a job: roll back and close what it left open, and empty the query log."""
+    for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
+        if connection.connection is None:
+            if connection.in_atomic_block:
+                _discard(connection)
+        elif _has_open_transaction(connection):
+            logs.transaction_left_open(connection.alias)
+            _discard(connection)
+        elif _is_pooled(connection):
+            close(connection)
+
+
+def _has_open_transaction(connection: BaseDatabaseWrapper) -> bool:
+    if connection.in_atomic_block or connection.autocommit is not connection.settings_dict["AUTOCOMMIT"]:
+        return True
+    if connection.vendor == "sqlite":
+        return bool(connection.connection.in_transaction)
+    # psycopg's; BEGIN may have been sent as SQL.
+    info = getattr(connection.connection, "info", None)
+    return bool(getattr(info, "transaction_status", 0))
+
+
+def _is_pooled(connection: BaseDatabaseWrapper) -> bool:
+    return bool(connection.settings_dict["OPTIONS"].get("pool"))
+
+
+def _discard(connection: BaseDatabaseWrapper) -> None:
+    """Close it, and let the thread make a new wrapper: the old one believes to be in a transaction."""
+    close(connection)
+    del connections[connection.alias]
+
+
+def close(connection: BaseDatabaseWrapper) -> None:
+    """Close it; one that is broken may refuse even that."""
+    with contextlib.suppress(Error):
+        connection.close()
+
+
+def close_all() -> None:
+    """Close the connections of this thread."""
+    for connection in connections.all(initialized_only=True):
+        close(connection)

@@ -1,0 +1,169 @@
+"""manage.py runworker: serve queues."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import autoreload
+
+from django_jobs.conf import did_you_mean
+from django_jobs.worker import Worker
+from django_jobs.worker.banner import banner
+from django_jobs.worker.inline import run_jobs
+from django_jobs.worker.options import WorkerOptions, read_options
+from django_jobs.worker.signals import StopSignals
+
+LEVELS = {0: logging.WARNING, 1: logging.INFO, 2: logging.INFO, 3: logging.DEBUG}
+RELOAD_PATIENCE = 5.0  # seconds
+
+
+class Command(BaseCommand):
+    help = "Runs background jobs until it is stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add = parser.add_argument
+        add("--queues", metavar="a,b", type=_names, help="serve these queues only (default: all)")
+        add("--threads", type=int, help="sync tasks at once")
+        add("--async-concurrency", type=int, help="async tasks at once")
+        add("--burst", action="store_true", help="end when nothing is ready")
+        add("--max-jobs", type=int, metavar="N", help="end after N jobs were started")
+        add("--database", default=DEFAULT_DB_ALIAS, metavar="alias", help="the database that holds the jobs")
+        add("--name", default="", help="what this worker is called in logs and runs (default: host:pid)")
+        add("--grace", type=float, metavar="SECONDS", help="after a stop signal, running jobs have so long to end")
+        add("--poll-interval", type=float, metavar="SECONDS", help="look for jobs at least so often")
+        add("--noreload", action="store_true", help="with DEBUG, do not start again when code changes")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        signals = StopSignals()
+        worker_options = self._read(options)
+        if connections[worker_options.using].in_atomic_block:
+            self._run_inline(worker_options)
+        elif self._reloads(worker_options, noreload=options["noreload"]):
+            autoreload.run_with_reloader(self._run_reloading, worker_options, options["verbosity"])
+        else:
+            signals.install()
+            try:
+                self._run(worker_options, signals, options["verbosity"])
+            finally:
+                signals.restore()
+
+    def _read(self, options: dict[str, Any]) -> WorkerOptions:
+        using = options["database"]
+        if using not in connections.settings:
+            known = did_you_mean(using, connections.settings)
+            raise CommandError(f"Database {using!r} is not in settings.DATABASES.{known}")
+        try:
+            return read_options(
+                using=using,
+                queue_names=options["queues"],
+                threads=options["threads"],
+                async_concurrency=options["async_concurrency"],
+                burst=options["burst"],
+                max_jobs=options["max_jobs"],
+                name=options["name"],
+                grace=options["grace"],
+                poll_interval=options["poll_interval"],
+            )
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+
+    def _reloads(self, worker_options: WorkerOptions, *, noreload: bool) -> bool:
+        return settings.DEBUG and not noreload and not worker_options.burst and worker_options.max_jobs is None
+
+    def _run_inline(self, worker_options: WorkerOptions) -> None:
+        if not worker_options.burst:
+            raise CommandError("Inside a transaction, such as a TestCase's, a worker can only run with --burst.")
+        run_jobs(using=worker_options.using, queue_names=worker_options.queue_names, max_jobs=worker_options.max_jobs)
+
+    def _run_reloading(self, worker_options: WorkerOptions, verbosity: int) -> None:
+        """Under the reloader: it is the main thread, so signals and changed code arrive as the interpreter's end."""
+        signals = StopSignals()
+        ended = threading.Event()
+
+        def end() -> None:
+            signals.tell("the reloader")
+            signals.tell("the reloader")
+            ended.wait(RELOAD_PATIENCE)
+
+        atexit.register(end)
+        try:
+            self._run(worker_options, signals, verbosity)
+        finally:
+            ended.set()
+
+    def _run(self, worker_options: WorkerOptions, signals: StopSignals, verbosity: int) -> None:
+        self._check_tables(worker_options.using)
+        with _console_log(verbosity):
+            worker = Worker(worker_options)
+            signals.attach(worker.stop)
+            if verbosity > 0:
+                self.stdout.write(banner(worker_options))
+                self.stdout.flush()
+            code = worker.run()
+        if worker.has_leftovers and getattr(self, "_called_from_command_line", False):
+            _leave(code)
+        if code:
+            sys.exit(code)
+
+    def _check_tables(self, using: str) -> None:
+        try:
+            missing = _missing_migrations(using)
+        except OperationalError:
+            return  # The database is away: the worker waits for it.
+        if missing:
+            raise CommandError(
+                f"Database {using!r} lacks {len(missing)} migrations of django_jobs, first {missing[0]!r}. "
+                "Run manage.py migrate first."
+            )
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty queue name. Separate names by single commas.")
+    return names
+
+
+def _missing_migrations(using: str) -> list[str]:
+    executor = MigrationExecutor(connections[using])
+    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == "django_jobs"]
+    return [migration.name for migration, _ in executor.migration_plan(targets) if migration.app_label == "django_jobs"]
+
+
+@contextmanager
+def _console_log(verbosity: int) -> Iterator[None]:
+    """Show the log on the console, if the project has not said where it goes."""
+    logger = logging.getLogger("django_jobs")
+    if logger.hasHandlers():
+        yield
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    former = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(LEVELS[verbosity])
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(former)
+
+
+def _leave(code: int) -> None:
+    """End the process although a task still runs in a thread, which the interpreter would wait for."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

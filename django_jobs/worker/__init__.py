@@ -1,0 +1,5 @@
+"""Claim, execute, finish: one process that serves queues."""
+
+from django_jobs.worker.worker import Worker
+
+__all__ = ["Worker"]

@@ -1,0 +1,25 @@
+"""What a worker says when it starts."""
+
+from __future__ import annotations
+
+from django.db import connections
+
+import django_jobs
+from django_jobs import registry
+from django_jobs.worker.options import WorkerOptions
+
+
+def banner(options: WorkerOptions) -> str:
+    """A few lines that say who serves what, from where."""
+    tasks = registry.all_tasks()
+    is_async = any(task.is_async for task in tasks)
+    places = f"{options.threads} threads" + (f", {options.async_concurrency} async" if is_async else "")
+    vendor = getattr(connections[options.using], "display_name", connections[options.using].vendor)
+    lines = [
+        f"django_jobs {django_jobs.__version__} on database {options.using!r} ({vendor})",
+        f"  queues  {', '.join(options.queue_names) if options.queue_names else 'all'}",
+        f"  tasks   {len(tasks)}",
+        f"  runs    {places}",
+        f"  lease   {options.lease.total_seconds():g} s, heartbeat each {options.heartbeat.total_seconds():g} s",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""Who runs the tasks: the threads and, where there is an async task, the event loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from django_jobs.execution import Attempt, Recording
+from django_jobs.worker.aloop import AsyncLoop
+from django_jobs.worker.inbox import Inbox
+from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.prefetch import Prefetch
+from django_jobs.worker.threads import Threads
+from django_jobs.worker.watchman import Watchman
+
+
+class Crew:
+    """Takes batches of claimed runs and says for how many more there is room."""
+
+    def __init__(
+        self,
+        *,
+        threads: int,
+        async_concurrency: int,
+        is_async: bool,
+        inbox: Inbox,
+        recording: Recording,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self.prefetch = Prefetch()
+        self._threads = Threads(threads, inbox, recording, stopping)
+        self._loop = AsyncLoop(async_concurrency, inbox, stopping) if is_async else None
+        self._watchman = Watchman(self._threads.running, self._running_async, inbox.put_stuck)
+
+    def _running_async(self) -> Iterable[Attempt]:
+        return self._loop.running() if self._loop else ()
+
+    def room(self, ledger: Ledger) -> int:
+        """How many jobs may be claimed, of whichever kind they turn out to be."""
+        room = self._threads.count + self.prefetch.ahead(self._threads.count) - ledger.sync_count
+        if self._loop is not None:
+            room = min(room, self._loop.count + self.prefetch.ahead(self._loop.count) - ledger.async_count)
+        return max(room, 0)
+
+    @property
+    def queued(self) -> int:
+        """How many wait for a thread or for a place on the loop."""
+        return self._threads.queued + (self._loop.queued if self._loop else 0)
+
+    def submit(self, attempts: list[Attempt], ledger: Ledger) -> list[Attempt]:
+        """Start what there is a free place for, and let short ones wait. What would wait and is not short."""
+        free = {
+            False: self._threads.count - ledger.sync_count,
+            True: (self._loop.count if self._loop else 0) - ledger.async_count,
+        }
+        taken: dict[bool, list[Attempt]] = {False: [], True: []}
+        refused: list[Attempt] = []
+        for attempt in attempts:
+            kind = attempt.task.is_async
+            if len(taken[kind]) < free[kind] or self.prefetch.is_short(attempt.task.name):
+                taken[kind].append(attempt)
+            else:
+                refused.append(attempt)
+        self._hand_over(taken[False], taken[True])
+        return refused
+
+    def _hand_over(self, sync_attempts: list[Attempt], async_attempts: list[Attempt]) -> None:
+        self._threads.low_water = self.prefetch.ahead(self._threads.count) // 2
+        self._threads.submit(sync_attempts)
+        if self._loop is not None and async_attempts:
+            self._loop.low_water = self.prefetch.ahead(self._loop.count) // 2
+            self._loop.submit(async_attempts)
+
+    def take_back(self) -> list[Attempt]:
+        """Take what nobody has started."""
+        return self._threads.take_back() + (self._loop.take_back() if self._loop else [])
+
+    def cancel(self, attempts: Iterable[Attempt]) -> None:
+        """Tell these that they no longer count. Async ones are cancelled; sync ones may ask their context."""
+        attempts = list(attempts)
+        for attempt in attempts:
+            attempt.cancel()
+        if self._loop is not None:
+            self._loop.cancel([attempt for attempt in attempts if attempt.task.is_async])
+
+    def give_up(self, attempt: Attempt) -> None:
+        """Make up for the place of a task that cannot be stopped."""
+        if attempt.task.is_async and self._loop is not None:
+            self._loop.give_up(attempt)
+        else:
+            self._threads.give_up(attempt)
+
+    def end(self, patience: float) -> bool:
+        """Let everything end that can within so many seconds. False if some task still runs."""
+        until = time.monotonic() + patience
+        self._watchman.stop()
+        is_loop_ended = self._loop is None or self._loop.end(patience)
+        return self._threads.end(max(0.1, until - time.monotonic())) and is_loop_ended

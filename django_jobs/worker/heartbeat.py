@@ -1,0 +1,74 @@
+"""The thread that keeps the worker's lease alive, whatever the tasks do."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from datetime import timedelta
+
+from django_jobs.execution import hygiene
+from django_jobs.lifecycle import extend
+from django_jobs.runs import WorkerIdentity
+from django_jobs.worker.connection import use_own_connection
+from django_jobs.worker.inbox import Inbox
+from django_jobs.worker.outage import Outage, Retrier
+
+
+class Heartbeat:
+    """Extends the lease on a connection of its own, and knows for how long that went well without a gap."""
+
+    def __init__(
+        self, identity: WorkerIdentity, *, interval: timedelta, lease: timedelta, outage: Outage, inbox: Inbox
+    ) -> None:
+        self.identity = identity
+        self._interval = interval.total_seconds()
+        self._lease = lease.total_seconds()
+        self._using = outage.using
+        self._inbox = inbox
+        self._retrier = Retrier("heartbeat", outage, longest_pause=self._interval)
+        self._stop = threading.Event()
+        self._last = self._unbroken_since = time.monotonic()
+        self.thread = threading.Thread(target=self._serve, name="django-jobs-heartbeat", daemon=True)
+        self.thread.start()
+
+    @property
+    def unbroken_for(self) -> float:
+        """Seconds for which the lease has been held without a gap; 0 if it may be over by now."""
+        now = time.monotonic()
+        if now - self._last >= self._lease:
+            return 0.0
+        return now - self._unbroken_since
+
+    def adopt(self, identity: WorkerIdentity) -> None:
+        """Go on for the worker's next identity, whose row was written just now."""
+        self._last = self._unbroken_since = time.monotonic()
+        self.identity = identity
+
+    def stop(self, patience: float) -> None:
+        self._stop.set()
+        self.thread.join(patience)
+
+    def _serve(self) -> None:
+        use_own_connection(self._using)
+        pause = self._interval
+        try:
+            # Up to a tenth earlier, so that workers started together do not beat together.
+            while not self._stop.wait(pause * random.uniform(0.9, 1.0)):
+                hygiene.freshen(pause)
+                pause = self._interval if self._retrier.run(self._beat) else max(self._retrier.pause, 0.0)
+        finally:
+            hygiene.close_all()
+
+    def _beat(self) -> None:
+        identity, started = self.identity, time.monotonic()
+        is_alive = extend.extend(identity, using=self._using)
+        if identity is not self.identity:
+            return
+        if not is_alive:
+            self._last = started - self._lease
+            self._inbox.put_lease_lost()
+            return
+        if started - self._last >= self._lease:
+            self._unbroken_since = started
+        self._last = started

@@ -1,0 +1,41 @@
+"""How many jobs are claimed before a thread is free for them: it follows how long they were measured to take."""
+
+from __future__ import annotations
+
+MOST_AHEAD = 100  # jobs
+WORK_AHEAD = 0.05  # seconds
+WEIGHT = 0.1  # of the newest duration in the mean
+LONGEST_COUNTED = 1.0  # seconds; one long run must not hide a hundred short ones for long
+
+
+class Prefetch:
+    """Durations of the tasks that ran here. What was never measured counts as long."""
+
+    def __init__(self, *, most_ahead: int = MOST_AHEAD, work_ahead: float = WORK_AHEAD) -> None:
+        self.most_ahead = most_ahead
+        self.work_ahead = work_ahead
+        self._means: dict[str, float] = {}
+        self._mix: float | None = None  # over all tasks, as they come
+
+    def measure(self, task_name: str, duration: float) -> None:
+        """Take in how long (in seconds) a run took."""
+        duration = min(duration, LONGEST_COUNTED)
+        means = self._means
+        known = means.get(task_name)
+        means[task_name] = duration if known is None else known + WEIGHT * (duration - known)
+        self._mix = duration if self._mix is None else self._mix + WEIGHT * (duration - self._mix)
+
+    def forget(self) -> None:
+        """What was claimed ahead had to be handed back: measure anew."""
+        self._mix = None
+
+    def ahead(self, slots: int) -> int:
+        """How many jobs may wait for so many threads."""
+        if self._mix is None:
+            return 0
+        # Never below a microsecond, which no call is.
+        return min(self.most_ahead, int(slots * self.work_ahead / max(self._mix, 1e-6)))
+
+    def is_short(self, task_name: str) -> bool:
+        """Whether a job of the task may wait here behind others."""
+        return self._means.get(task_name, LONGEST_COUNTED) <= self.work_ahead

@@ -1,0 +1,117 @@
+"""The threads that run sync tasks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+
+from django_jobs import logs
+from django_jobs.execution import Attempt, Recording, execute, hygiene, policy
+from django_jobs.runs import Outcome
+from django_jobs.worker.inbox import Inbox
+
+LONG = 0.005  # seconds; the end of a run of at least this is told at once
+
+
+class Slot:
+    """One thread and what it runs now."""
+
+    def __init__(self, number: int, serve: Callable[[Slot], None]) -> None:
+        self.attempt: Attempt | None = None
+        self.is_given_up = False
+        # Daemons: a task that never returns must not keep the process from ending.
+        self.thread = threading.Thread(target=serve, args=(self,), name=f"django-jobs-{number}", daemon=True)
+        self.thread.start()
+
+
+class Threads:
+    """A fixed number of threads on one queue. A batch is queued at once, so that no job costs a hand-off of its own."""
+
+    def __init__(self, count: int, inbox: Inbox, recording: Recording, stopping: Callable[[], bool]) -> None:
+        self.count = count
+        self.low_water = 0  # at so few queued jobs the main thread is told to claim more
+        self._inbox = inbox
+        self._recording = recording
+        self._stopping = stopping
+        self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._started = 0
+        self.slots: list[Slot] = []
+        for _ in range(count):
+            self._add_slot()
+
+    def _add_slot(self) -> None:
+        self._started += 1
+        self.slots.append(Slot(self._started, self._serve))
+
+    def submit(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            self._queue.put(attempt)
+
+    def take_back(self) -> list[Attempt]:
+        """Take what no thread has started yet."""
+        return list(self._take())
+
+    def _take(self) -> Iterator[Attempt]:
+        while True:
+            try:
+                attempt = self._queue.get_nowait()
+            except Empty:
+                return
+            if attempt is not None:
+                yield attempt
+
+    @property
+    def queued(self) -> int:
+        return self._queue.qsize()
+
+    def running(self) -> Iterator[Attempt]:
+        """What the threads run now, or have just ended."""
+        for slot in list(self.slots):
+            attempt = slot.attempt
+            if attempt is not None:
+                yield attempt
+
+    def give_up(self, attempt: Attempt) -> None:
+        """Replace the thread that runs this. It ends when its task returns, if ever."""
+        for slot in self.slots:
+            if slot.attempt is attempt:
+                slot.is_given_up = True
+                self.slots.remove(slot)
+                self._add_slot()
+                logs.thread_given_up(attempt.run, seconds=time.monotonic() - attempt.deadline)
+                return
+
+    def end(self, patience: float) -> bool:
+        """Let every thread end that is free within so many seconds. False if some are not."""
+        for _ in self.slots:
+            self._queue.put(None)
+        until = time.monotonic() + patience
+        for slot in self.slots:
+            slot.thread.join(max(0.0, until - time.monotonic()))
+        return not any(slot.thread.is_alive() for slot in self.slots)
+
+    def _serve(self, slot: Slot) -> None:
+        ended = time.monotonic()
+        try:
+            while not slot.is_given_up and (attempt := self._queue.get()) is not None:
+                self._run(slot, attempt, time.monotonic() - ended)
+                ended = time.monotonic()
+        finally:
+            hygiene.close_all()
+
+    def _run(self, slot: Slot, attempt: Attempt, idle: float) -> None:
+        outcome: Outcome | None = None
+        try:
+            hygiene.freshen(idle)
+            slot.attempt = attempt
+            outcome = execute(attempt, recording=self._recording, stopping=self._stopping)
+            slot.attempt = None
+            hygiene.tidy()
+        except BaseException as error:  # noqa: BLE001  a fault of ours, or no memory left: the thread goes on
+            slot.attempt = None
+            logs.service_failed("thread", error)
+            outcome = outcome or policy.raised(attempt, error)
+        is_urgent = outcome is None or outcome.duration >= LONG or self._queue.qsize() <= self.low_water
+        self._inbox.put_ended(attempt, outcome, is_urgent=is_urgent)

@@ -1,0 +1,54 @@
+"""The thread that watches time limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from django_jobs.execution import Attempt
+from django_jobs.execution.deadlines import interrupt
+
+TICK = 0.1  # seconds
+PATIENCE = 3.0  # seconds that a task may go on after its time limit, before it is given up
+
+
+class Watchman:
+    """Interrupts sync tasks at their deadline, and tells of tasks that go on all the same."""
+
+    def __init__(
+        self,
+        sync_attempts: Callable[[], Iterable[Attempt]],
+        async_attempts: Callable[[], Iterable[Attempt]],
+        tell_stuck: Callable[[Attempt], None],
+    ) -> None:
+        self._sync_attempts = sync_attempts
+        self._async_attempts = async_attempts
+        self._tell_stuck = tell_stuck
+        self._told: set[Attempt] = set()
+        self._stop = threading.Event()
+        self.thread = threading.Thread(target=self._serve, name="django-jobs-deadlines", daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.thread.join(1)
+
+    def _serve(self) -> None:
+        while not self._stop.wait(TICK):
+            self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        """One round."""
+        stuck: set[Attempt] = set()
+        for attempt in self._sync_attempts():
+            if attempt.is_armed and now >= attempt.deadline:
+                interrupt(attempt)
+                if now >= attempt.deadline + PATIENCE:
+                    stuck.add(attempt)
+        for attempt in self._async_attempts():
+            if attempt.is_started and now >= attempt.deadline + PATIENCE:
+                stuck.add(attempt)
+        for attempt in stuck - self._told:
+            self._tell_stuck(attempt)
+        self._told = stuck

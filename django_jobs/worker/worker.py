@@ -1,0 +1,315 @@
+"""One process that serves queues: claim, execute, finish."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from django_jobs import logs, registry
+from django_jobs.execution import Attempt, hygiene, policy
+from django_jobs.execution.deadlines import whereabouts
+from django_jobs.lifecycle import claim, extend
+from django_jobs.runs import ClaimedRun, Outcome, Then, WorkerIdentity
+from django_jobs.worker.atomic import recording
+from django_jobs.worker.connection import use_own_connection
+from django_jobs.worker.crew import Crew
+from django_jobs.worker.heartbeat import Heartbeat
+from django_jobs.worker.inbox import Inbox
+from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.listener import Listener, can_listen
+from django_jobs.worker.options import WorkerOptions
+from django_jobs.worker.outage import Outage, Retrier
+from django_jobs.worker.schedule import Schedule
+from django_jobs.worker.services import Services, table
+
+FLUSH = 0.02  # seconds for which an ended run may wait to be written together with others
+STRANDED_AFTER = 0.25  # seconds that a claimed job may wait for a thread, before it is handed back
+CANCELLED_PATIENCE = 1.0  # seconds for cancelled async tasks to clean up
+LAST_WORDS = 5.0  # seconds for the last writes after the grace
+
+
+class Worker:
+    """Claims jobs, runs them in threads and on an event loop, and records what became of them.
+
+    The thread that calls `run` claims and writes, alone; it sleeps on the inbox.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
+        self.runs = 0  # started
+        self.has_leftovers = False  # after `run`: a task that cannot be stopped still runs in a daemon thread
+        self._using = options.using
+        self._known = frozenset(registry.names())
+        self._inbox = Inbox()
+        self._ledger = Ledger(self._using)
+        self._schedule = Schedule(options.poll_interval.total_seconds())
+        self._outage = Outage(self._using)
+        self._retrier = Retrier("worker", self._outage)
+        self._stops = 0
+        self._stop_cause = ""
+        self._is_dry = False  # nothing ran, and nothing was found
+        self._needs_identity = True
+        self._next_reconciliation = 0.0
+
+    def stop(self, cause: str) -> None:
+        """End gently; at the second call at once. Signal handlers may call it, and any thread."""
+        self._stops += 1
+        self._stop_cause = self._stop_cause or cause
+        self._inbox.ring()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stops > 0
+
+    def run(self) -> int:
+        """Serve until there is nothing left to do, or until `stop`. 0 if the database knows the end of every run."""
+        started = time.monotonic()
+        use_own_connection(self._using)
+        try:
+            if not self._wait_for_identity():
+                return 0
+            self._open()
+            self._serve()
+            code = self._close()
+            logs.worker_stopped(self._identity.name, runs=self.runs, uptime=time.monotonic() - started)
+            return code
+        finally:
+            hygiene.close_all()
+
+    # Beginning.
+
+    def _wait_for_identity(self) -> bool:
+        """Register, however long the database takes to come. False if a stop came first."""
+        while not self.is_stopping:
+            if self._retrier.run(self._take_identity):
+                return True
+            self._inbox.wait(self._retrier.pause)
+        return False
+
+    def _take_identity(self) -> None:
+        options = self.options
+        self._identity: WorkerIdentity = extend.register(
+            options.name, options.queue_names, sorted(self._known), using=self._using
+        )
+        self._needs_identity = False
+        self._plan_reconciliation()
+
+    def _open(self) -> None:
+        options, lease = self.options, self.options.lease
+        self._heartbeat = Heartbeat(
+            self._identity, interval=options.heartbeat, lease=lease, outage=self._outage, inbox=self._inbox
+        )
+        self._crew = Crew(
+            threads=options.threads,
+            async_concurrency=options.async_concurrency,
+            is_async=any(task.is_async for task in registry.all_tasks()),
+            inbox=self._inbox,
+            recording=recording(lambda: self._identity, using=self._using, lease=lease.total_seconds()),
+            stopping=lambda: self.is_stopping,
+        )
+        stop_services = threading.Event()
+        services = table(self._using, self._heartbeat, lease, stop_services.is_set)
+        self._services = Services(services, self._outage, stop_services)
+        wants_wakes = can_listen(self._using) and not options.burst
+        self._listener = Listener(self._using, options.queue_names, self._inbox.wake) if wants_wakes else None
+        logs.worker_started(
+            self._identity.name,
+            queue_names=options.queue_names,
+            threads=options.threads,
+            tasks=len(registry.all_tasks()),
+            using=self._using,
+        )
+
+    # Serving.
+
+    def _serve(self) -> None:
+        while not self.is_stopping:
+            self._take_in()
+            self._retrier.run(self._cycle)
+            if self._is_done():
+                return
+            self._inbox.wait(self._pause())
+
+    def _is_done(self) -> bool:
+        if not self._ledger.is_idle or not self._ledger.is_written:
+            return False
+        return self._is_spent() or (self.options.burst and self._is_dry)
+
+    def _is_spent(self) -> bool:
+        return self.options.max_jobs is not None and self.runs >= self.options.max_jobs
+
+    def _pause(self) -> float:
+        """Seconds to sleep if nobody rings."""
+        pauses = [self._next_reconciliation - time.monotonic()]
+        if self._room() > 0:
+            pauses.append(self._schedule.pause)
+        if self._crew.queued:
+            pauses.append(FLUSH)
+        unwritten = self._ledger.pause
+        if unwritten is not None:
+            pauses.append(unwritten)
+        return max(min(pauses), self._retrier.pause, 0.0)
+
+    def _take_in(self) -> None:
+        """Take what others laid into the inbox."""
+        for attempt, outcome in self._inbox.take_ended():
+            self._ended(attempt, outcome)
+        for attempt in self._inbox.take_stuck():
+            self._give_up(attempt)
+        if self._inbox.take_woken():
+            self._schedule.look_now()
+        if self._inbox.take_lease_lost() and not self._needs_identity:
+            self._lose_lease()
+        if self._crew.queued:
+            self._return_stranded()
+
+    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        if not self._ledger.leave(attempt, outcome):
+            return
+        duration = time.monotonic() - attempt.started if outcome is None else outcome.duration
+        self._crew.prefetch.measure(attempt.task.name, duration)
+        if self.options.burst:
+            # Its end may have made something ready: the next job of a chain, or its own next try.
+            self._is_dry = False
+            self._schedule.look_now()
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """A task goes on after its time limit: record that, and let what it does later count for nothing."""
+        if self._ledger.leave(attempt, policy.timed_out(attempt, whereabouts(attempt.thread_id))):
+            attempt.cancel()
+            self._crew.give_up(attempt)
+
+    def _lose_lease(self) -> None:
+        logs.worker_replaced(self._identity.name)
+        self._crew.cancel(self._ledger.in_flight)
+        self._needs_identity = True
+
+    def _return_stranded(self) -> None:
+        """Hand back what was claimed ahead, if something slow keeps the threads from it."""
+        oldest = time.monotonic() - STRANDED_AFTER
+        if any(not attempt.is_started and attempt.claimed < oldest for attempt in self._ledger.in_flight):
+            self._hand_back(self._crew.take_back())
+            self._crew.prefetch.forget()
+
+    def _hand_back(self, attempts: list[Attempt]) -> None:
+        self.runs -= self._ledger.hand_back(attempts)
+
+    def _cycle(self) -> None:
+        """What the main thread does with the database; any step may raise, and all of it is tried again."""
+        if self._retrier.failures:
+            self._next_reconciliation = 0.0
+        if self._needs_identity:
+            self._take_identity()
+            self._heartbeat.adopt(self._identity)
+        self._write()
+        if time.monotonic() >= self._next_reconciliation:
+            self._crew.cancel(self._ledger.reconcile(self._identity))
+            self._plan_reconciliation()
+        limit = self._room()
+        if limit > 0 and self._schedule.pause <= 0:
+            self._look(limit)
+
+    def _plan_reconciliation(self) -> None:
+        self._next_reconciliation = time.monotonic() + self.options.lease.total_seconds()
+
+    def _write(self) -> None:
+        if self._ledger.is_written:
+            return
+        for outcome in self._ledger.write():
+            if outcome.then is Then.RETRY:
+                self._schedule.due_in(outcome.delay.total_seconds() if outcome.delay else 0.0)
+
+    def _room(self) -> int:
+        room = self._crew.room(self._ledger)
+        return room if self.options.max_jobs is None else min(room, self.options.max_jobs - self.runs)
+
+    def _look(self, limit: int) -> None:
+        """Claim, after what has become due was made ready."""
+        was_idle = self._ledger.is_idle
+        if self._schedule.is_later_due:
+            self._promote()
+        runs = claim.claim(self._identity, self.options.queue_names, limit, self._known, using=self._using)
+        self._schedule.claimed(len(runs), limit)
+        self._is_dry = was_idle and not runs
+        self._start(runs)
+
+    def _promote(self) -> None:
+        seconds = claim.seconds_to_next(using=self._using)
+        if seconds is not None and seconds <= 0:
+            claim.promote(using=self._using)
+            seconds = claim.seconds_to_next(using=self._using)
+        self._schedule.later_due(seconds)
+
+    def _start(self, runs: list[ClaimedRun]) -> None:
+        if not runs:
+            return
+        now = time.monotonic()
+        attempts = [Attempt(run, registry.get(run.task_name), now) for run in runs]
+        # Nothing is started after a stop, not even what was being claimed when it came.
+        refused = attempts if self.is_stopping else self._crew.submit(attempts, self._ledger)
+        # A thread may have ended some by now; their end is taken in after this.
+        self._ledger.enter(attempts, self._identity)
+        self.runs += len(attempts)
+        self._hand_back(refused)
+
+    # Ending.
+
+    def _close(self) -> int:
+        """Let what runs end within the grace, hand back the rest, and go."""
+        if self.is_stopping:
+            logs.worker_stopping(self._identity.name, cause=self._stop_cause)
+        self._services.stop(patience=0)
+        self._hand_back(self._crew.take_back())
+        self._wait_for_runs(self.options.grace.total_seconds(), stops=2)
+        if not self._ledger.is_idle:
+            self._interrupt()
+        code = self._write_last()
+        if self._listener:
+            self._listener.stop()
+        self.has_leftovers = not self._crew.end(patience=1.0)
+        self._services.stop(patience=1.0)
+        self._heartbeat.stop(patience=1.0)
+        if code == 0:
+            self._retrier.run(lambda: extend.retire(self._identity, using=self._using))
+        return code
+
+    def _wait_for_runs(self, seconds: float, *, stops: int) -> None:
+        """Until nothing runs, so many seconds have passed, or a stop was asked for so many times."""
+        until = time.monotonic() + seconds
+        while True:
+            self._take_in()
+            self._retrier.run(self._write)
+            left = until - time.monotonic()
+            if self._ledger.is_idle or left <= 0 or self._stops >= stops:
+                return
+            self._inbox.wait(min(left, max(self._ledger.pause or left, self._retrier.pause)))
+
+    def _interrupt(self) -> None:
+        """Hand back what still runs: nobody is charged for it. Async tasks may clean up before."""
+        running = self._ledger.in_flight
+        self._crew.cancel(running)
+        if any(attempt.task.is_async for attempt in running):
+            self._wait_for_async()
+        rest = self._ledger.in_flight
+        for attempt in rest:
+            self._ledger.leave(attempt, policy.handed_back(attempt))
+        if rest:
+            logs.runs_handed_back(len(rest), worker=self._identity.name)
+
+    def _wait_for_async(self) -> None:
+        until = time.monotonic() + CANCELLED_PATIENCE
+        while self._ledger.async_count and (left := until - time.monotonic()) > 0:
+            self._inbox.wait(left)
+            self._take_in()
+
+    def _write_last(self) -> int:
+        until = time.monotonic() + LAST_WORDS
+        while not self._ledger.is_written and time.monotonic() < until:
+            self._retrier.run(self._write)
+            pause = max(self._ledger.pause or 0.0, self._retrier.pause)
+            if not self._ledger.is_written:
+                time.sleep(min(pause, max(0.0, until - time.monotonic())))
+        if self._ledger.is_written:
+            return 0
+        logs.outcomes_unwritten(self._ledger.unwritten, worker=self._identity.name)
+        return 1
