@@ -12,10 +12,10 @@ help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 12
 
 demo: .venv/.ready-example  ## run the shop, break it, repair it, and show the numbers
-	@$(WITH_DATABASE) -- $(PY) example_project/manage.py demo $(ARGS)
+	@$(PY) example_project/manage.py demo $(ARGS)
 
 serve: .venv/.ready-example  ## leave the shop running and print the admin's address; Ctrl-C stops it
-	@$(WITH_DATABASE) -- $(PY) example_project/manage.py serve $(ARGS)
+	@$(PY) example_project/manage.py serve $(ARGS)
 
 test: .venv/.ready-test  ## run the suite, on DATABASE_URL or on an embedded PostgreSQL
 	@$(WITH_DATABASE) --no-fsync -- $(PY) -m pytest $(ARGS)

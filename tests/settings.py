@@ -76,6 +76,8 @@ MIDDLEWARE = [
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ROOT_URLCONF = "tests.urls"
 SECRET_KEY = "tests-only"
+SHOP_PARTNER_TIMEOUT = 2.0
+SHOP_PARTNER_URL = "http://127.0.0.1:9"  # Nobody answers there; a test that needs the partner starts one.
 STATIC_URL = "static/"
 TEMPLATES = [
     {

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -232,7 +232,8 @@ def _is_write(call: ast.Call) -> bool:
     return method in ROW_WRITES or (method in QUERYSET_WRITES and is_queryset)
 
 
-RULES = [
+Rule = Callable[[Source], Iterator[str]]
+RULES: list[Rule] = [
     modules_on_no_floor,
     imports_that_go_up,
     imports_that_must_never_be,
@@ -246,13 +247,13 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_package_keeps_the_rule(rule):
+def test_the_package_keeps_the_rule(rule: Rule) -> None:
     found = list(rule(Source.read()))
 
     assert not found, "\n".join(found)
 
 
-BROKEN = [
+BROKEN: list[tuple[Rule, dict[str, str], str]] = [
     (modules_on_no_floor, {"helpers": ""}, "add 'helpers' to FLOORS"),
     (imports_that_go_up, {"conf": "import django_jobs.api"}, "django_jobs.conf:1 imports django_jobs.api"),
     (imports_that_go_up, {"conf": "from django_jobs import api", "api": ""}, "imports django_jobs.api"),
@@ -320,7 +321,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("rule", "texts", "expected"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
-def test_a_source_that_breaks_the_rule_is_found(rule, texts, expected):
+def test_a_source_that_breaks_the_rule_is_found(rule: Rule, texts: dict[str, str], expected: str) -> None:
     source = Source({f"{PACKAGE}.{name}".rstrip("."): text for name, text in texts.items()})
 
     found = list(rule(source))
@@ -343,11 +344,11 @@ SOUND = {
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_a_sound_source_breaks_no_rule(rule):
+def test_a_sound_source_breaks_no_rule(rule: Rule) -> None:
     source = Source({f"{PACKAGE}.{name}".rstrip("."): text for name, text in SOUND.items()})
 
     assert list(rule(source)) == []
 
 
-def test_every_floor_is_looked_at():
+def test_every_floor_is_looked_at() -> None:
     assert {part(name) for name in Source.read().trees} > {"conf", "models", "statuses"}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def tracked_files() -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
@@ -38,7 +39,7 @@ def wheel(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_file_of_the_package(wheel):
+def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
     package = ROOT / "django_jobs"
     files = {str(path.relative_to(ROOT)) for path in tracked_files() if package in path.parents}
 
@@ -47,34 +48,34 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_nothing_but_the_package(wheel):
+def test_the_wheel_holds_nothing_but_the_package(wheel: zipfile.ZipFile) -> None:
     folders = {name.split("/")[0] for name in wheel.namelist()}
 
     assert folders == {"django_jobs", f"django_jobs_db-{PROJECT['version']}.dist-info"}
 
 
 @pytest.mark.slow
-def test_the_wheel_needs_django_and_nothing_else(wheel):
+def test_the_wheel_needs_django_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     (metadata,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
     required = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", wheel.read(metadata).decode(), re.MULTILINE)
 
     assert [name for name, condition in required if "extra ==" not in condition] == ["django"]
 
 
-def test_the_readmes_commands_are_targets_of_the_makefile():
+def test_the_readmes_commands_are_targets_of_the_makefile() -> None:
     promised = set(re.findall(r"(?:^|`)make ([a-z]+)\b", (ROOT / "README.md").read_text(), re.MULTILINE))
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
     assert {"demo", "test"} <= promised <= targets
 
 
-def test_the_face_tells_the_version_that_is_built():
+def test_the_face_tells_the_version_that_is_built() -> None:
     import django_jobs
 
     assert getattr(django_jobs, "__version__", PROJECT["version"]) == PROJECT["version"]
 
 
-def test_no_tracked_file_names_a_path_or_address_of_a_machine():
+def test_no_tracked_file_names_a_path_or_address_of_a_machine() -> None:
     found = []
     for path in tracked_files():
         try:
@@ -97,12 +98,12 @@ def test_no_tracked_file_names_a_path_or_address_of_a_machine():
         "10.1.2.3",
     ],
 )
-def test_a_path_or_address_of_a_machine_is_recognised(text):
+def test_a_path_or_address_of_a_machine_is_recognised(text: str) -> None:
     assert OF_A_MACHINE.search(text)
 
 
 @pytest.mark.parametrize(
     "text", ["$HOME/.pyenv", "/usr/bin/python3", "https://example.com/home/ann", "version 10.11.19"]
 )
-def test_what_every_machine_has_is_no_path_of_one(text):
+def test_what_every_machine_has_is_no_path_of_one(text: str) -> None:
     assert not OF_A_MACHINE.search(text)

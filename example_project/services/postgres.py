@@ -148,14 +148,14 @@ class Server:
 def embedded_server(*, fsync: bool = True) -> Iterator[Server]:
     """Give a running server; stop it and remove its folder at the end."""
     folder = Path(tempfile.mkdtemp(prefix="django-jobs-postgres-", dir=_temporary_folder()))
-    server = None
+    server: Server | None = None
     try:
         folder.chmod(0o755)  # Our own new folder: the server's user must pass through it.
         server = Server(folder, fsync=fsync)
         server.start()
         yield server
     finally:
-        if server:
+        if server is not None:
             server.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
