@@ -14,6 +14,18 @@ class DjangoJobsConfig(AppConfig):
 
     def ready(self) -> None:
         from django_jobs import checks, observe  # noqa: F401
+        from django_jobs.lifecycle import enqueue
 
         observe.connect()
+        enqueue.immediate = _run_immediately
         autodiscover_modules("tasks")
+
+
+def _run_immediately(using: str) -> None:
+    """Run what was enqueued before the call returns, if DJANGO_JOBS["IMMEDIATE"] says so: a test mode."""
+    from django_jobs.conf import get_settings
+
+    if get_settings().IMMEDIATE:
+        from django_jobs.worker.inline import run_jobs
+
+        run_jobs(using=using)

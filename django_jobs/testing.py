@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,10 +15,23 @@ from django.conf import settings
 from django.db import router
 from django.test import override_settings
 
-from django_jobs import codec
+from django_jobs import codec, signals
 from django_jobs.conf import get_settings
-from django_jobs.models import Job
+from django_jobs.models import Job, JobRun
 from django_jobs.registry import Task
+from django_jobs.runs import EndedRun
+from django_jobs.statuses import RunStatus
+from django_jobs.worker import inline
+
+FAILED = (RunStatus.FAILED, RunStatus.TIMED_OUT)
+
+
+class JobFailed(AssertionError):
+    """A run failed under `run_jobs(raise_errors=True)`. Its text holds the task's traceback; `run` says the rest."""
+
+    def __init__(self, run: EndedRun, traceback: str) -> None:
+        super().__init__(f"Task {run.task_name} failed, attempt {run.attempt} of job {run.job_id}.\n{traceback}")
+        self.run = run
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,45 @@ def assert_enqueued(
     everything = enqueued(database=database)
     listed = "".join(f"\n  {job}" for job in everything) or " nothing."
     raise AssertionError(f"{len(found)} jobs of {task.name} fit{shown}, not 1. Enqueued:{listed}")
+
+
+def run_jobs(
+    *,
+    queues: Sequence[str] | None = None,
+    max_jobs: int | None = None,
+    database: str | None = None,
+    raise_errors: bool = False,
+) -> list[EndedRun]:
+    """Run what is ready, and what that enqueues, in the calling thread on its connection; return the runs that ended.
+
+    Jobs due later are left alone, retries with a wait included. Failures are recorded as a worker would. Time limits of
+    sync tasks are not enforced: nobody watches them.
+
+    Raises:
+        JobFailed: at the end, with `raise_errors`, for the first run that failed.
+    """
+    using = database or router.db_for_write(Job)
+    ended: list[EndedRun] = []
+    thread = threading.get_ident()
+
+    def collect(*, runs: list[EndedRun], **kwargs: Any) -> None:
+        if threading.get_ident() == thread:
+            ended.extend(runs)
+
+    signals.runs_ended.connect(collect)
+    try:
+        inline.run_jobs(using=using, queue_names=queues, max_jobs=max_jobs)
+    finally:
+        signals.runs_ended.disconnect(collect)
+    failed = next((run for run in ended if run.status in FAILED), None)
+    if raise_errors and failed is not None:
+        raise JobFailed(failed, _traceback(failed, using))
+    return ended
+
+
+def _traceback(run: EndedRun, using: str) -> str:
+    rows = JobRun.objects.using(using).filter(job_id=run.job_id, claim_number=run.claim_number)
+    return rows.values_list("traceback", flat=True).first() or f"{run.error_type}: {run.error_text}"
 
 
 def immediate() -> AbstractContextManager[None]:
