@@ -14,16 +14,13 @@ from types import FrameType
 
 @contextmanager
 def database_for_the_shop() -> Iterator[None]:
-    """Set DATABASE_URL, say which database it is, and end that database with the block."""
+    """Set DATABASE_URL where it is not set; a database of our own ends with the block."""
     # A signal that ends the process would leave the servers behind; an exception runs every `finally` on the way out.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     with ExitStack() as stack:
-        if os.environ.get("DATABASE_URL"):
-            print("database   the one of DATABASE_URL")
-        else:
+        if not os.environ.get("DATABASE_URL"):
             os.environ["DATABASE_URL"] = _embedded(stack) or _sqlite(stack)
-        sys.stdout.flush()
         yield
 
 
@@ -37,13 +34,11 @@ def _embedded(stack: ExitStack) -> str | None:
 
         url = stack.enter_context(embedded_postgres())
     except (ImportError, EmbeddedPostgresMissing) as reason:
-        print(f"database   no embedded PostgreSQL: {reason}")
+        sys.stdout.write(f"No embedded PostgreSQL: {reason}. SQLite is used instead.\n")
         return None
-    print("database   an embedded PostgreSQL")
     return url
 
 
 def _sqlite(stack: ExitStack) -> str:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="django-jobs-shop-", ignore_cleanup_errors=True))
-    print("database   SQLite, in a temporary file")
     return f"sqlite:///{Path(folder) / 'shop.sqlite3'}"

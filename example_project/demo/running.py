@@ -44,6 +44,7 @@ class RunningShop:
 def running_shop(say: Callable[[str, str], None], *, port: int = 0) -> Iterator[RunningShop]:
     """Migrate, load the catalogue, and start the mail server, the partner and the web server, but no worker."""
     call_command("migrate", verbosity=0)
+    say("database", _database())
     say("catalogue", f"{catalogue.load():,} tracks of the Chinook database")
     password = _superuser()
     with (
@@ -64,6 +65,13 @@ def running_shop(say: Callable[[str, str], None], *, port: int = 0) -> Iterator[
         web = crew.start("web", SERVICES / "web.py", "--port", str(port), env=env, has_port=True)
         say("servers", f"web {web.port}, smtp {smtp.port}, partner {partner.port}")
         yield RunningShop(crew, mailbox, partner, web, env, password)
+
+
+def _database() -> str:
+    version = ".".join(str(each) for each in connection.get_database_version())
+    settings = connection.settings_dict
+    place = f"at {settings['HOST']}:{settings['PORT']}" if settings["HOST"] else f"in {settings['NAME']}"
+    return f"{connection.display_name} {version} {place}"
 
 
 def _superuser() -> str:

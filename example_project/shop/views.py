@@ -21,6 +21,8 @@ from shop.orders import CheckoutForm, place_order, read_quantities
 from shop.progress import is_settled, steps_of
 from shop.tasks import nightly_report, reindex_products, sync_account
 
+MOST_FOUND = 48
+
 
 @require_GET
 def catalogue(request: HttpRequest) -> HttpResponse:
@@ -36,7 +38,8 @@ def catalogue(request: HttpRequest) -> HttpResponse:
             "genre": genre,
             "genres": Product.objects.exclude(genre="").order_by("genre").values_list("genre", flat=True).distinct(),
             "page": page,
-            "products": search.find(query) if query else page,
+            "products": search.find(query, limit=MOST_FOUND) if query else page,
+            "most": MOST_FOUND,
             "is_index_empty": bool(query) and not SearchDocument.objects.exists(),
         },
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP
+
 from services import partner as partner_api
 from services.smtp import Mailbox, Reception
 from shop.models import Customer, Product

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from demo.figures import Figures, Plan, judge, percentile, table
 
 PLAN = Plan(orders=200, accounts=59, products=3503, probes=101, deaths=7)

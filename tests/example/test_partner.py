@@ -7,6 +7,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+
 from services.partner import Faults, Server
 from shop import partner as client
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from demo.processes import ChildFailed, Crew
 
 SLEEPER = "import time; print('listening on 127.0.0.1:4711 ', flush=True); time.sleep(60)"
@@ -59,9 +60,8 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_child_that_fails_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
-    with Crew(tmp_path) as crew:
-        with pytest.raises(ChildFailed, match=r"(?s)The broken ended with 1.*no luck today"):
-            crew.start("broken", "-c", "raise SystemExit('no luck today')", has_port=True)
+    with Crew(tmp_path) as crew, pytest.raises(ChildFailed, match=r"(?s)The broken ended with 1.*no luck today"):
+        crew.start("broken", "-c", "raise SystemExit('no luck today')", has_port=True)
 
 
 def test_the_check_tells_of_a_child_that_has_ended(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from shop import search
 from shop.models import Product, SearchDocument
 
