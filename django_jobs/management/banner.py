@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from django.apps import apps
 from django.db import connections
 
-import django_jobs
 from django_jobs import registry
 from django_jobs.worker.options import WorkerOptions
 
@@ -15,8 +15,9 @@ def banner(options: WorkerOptions) -> str:
     is_async = any(task.is_async for task in tasks)
     places = f"{options.threads} threads" + (f", {options.async_concurrency} async" if is_async else "")
     vendor = getattr(connections[options.using], "display_name", connections[options.using].vendor)
+    version = getattr(apps.get_app_config("django_jobs").module, "__version__", "")
     lines = [
-        f"django_jobs {django_jobs.__version__} on database {options.using!r} ({vendor})",
+        f"django_jobs {version} on database {options.using!r} ({vendor})",
         f"  queues  {', '.join(options.queue_names) if options.queue_names else 'all'}",
         f"  tasks   {len(tasks)}",
         f"  runs    {places}",

@@ -19,8 +19,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import autoreload
 
 from django_jobs.conf import did_you_mean
-from django_jobs.worker import Worker
 from django_jobs.management.banner import banner
+from django_jobs.worker import Worker
 from django_jobs.worker.inline import run_jobs
 from django_jobs.worker.options import WorkerOptions, read_options
 from django_jobs.worker.signals import StopSignals
