@@ -11,8 +11,8 @@ django_jobs.W002    A MariaDB or MySQL database with jobs is not set to READ COM
 django_jobs.W003    DJANGO_JOBS["IMMEDIATE"] is on in production (with ``check --deploy``): nothing is queued.
 =================== ===================================================================================================
 
-A database has jobs if the router writes jobs to it, or if it is asked about by name, as in ``check --database ALIAS``.
-E004 asks the server, and so comes in the second case only.
+A database has jobs if the router writes jobs to it, or if a command names it, as ``check --database ALIAS`` does. E004
+asks the server, and so comes in the second case only.
 """
 
 from __future__ import annotations
@@ -97,14 +97,23 @@ def check_immediate(app_configs: AppConfigs = None, **kwargs: Any) -> list[Check
     return [Advice(message, hint="It is meant for tests. Take it out of these settings.", id="django_jobs.W003")]
 
 
+@register(TAG)
+def check_database(app_configs: AppConfigs = None, **kwargs: Any) -> list[CheckMessage]:
+    """Report what the options of the database that jobs are written to do wrong (E005, W001, W002). Asks no server."""
+    return list(_options_of(router.db_for_write(Job)))
+
+
 @register(TAG, Tags.database)
-def check_databases(
+def check_named_databases(
     app_configs: AppConfigs = None, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Report databases on which jobs would be lost, block, or be slow (E004, E005, W001, W002)."""
-    asked = [alias for alias in databases or () if router.allow_migrate_model(alias, Job)]
-    found = [message for alias in asked or [router.db_for_write(Job)] for message in _options_of(alias)]
-    return found + [message for alias in asked for message in _features_of(alias)]
+    """Report the same for the databases that a command names, and what their servers cannot do (E004)."""
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        if router.allow_migrate_model(alias, Job):
+            found += _features_of(alias)
+            found += _options_of(alias) if alias != router.db_for_write(Job) else ()
+    return found
 
 
 def _options_of(alias: str) -> Iterator[CheckMessage]:

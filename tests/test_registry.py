@@ -201,7 +201,7 @@ class TestDeclaring:
             (lines, r"lines\(\) is a generator"),
             (chunks, r"chunks\(\) is a generator"),
             ("send", "'send' is not a function"),
-            (len.__call__, "no module and name"),
+            ("".join, "no module and name"),
         ],
         ids=str,
     )
@@ -424,7 +424,8 @@ class TestUsing:
 
         assert changed.options == EnqueueOptions(key="k", priority=6, delay=timedelta(seconds=1))
 
-    def test_the_later_of_delay_and_run_at_counts(self) -> None:
+    def test_the_later_of_delay_and_run_at_counts(self, settings: Any) -> None:
+        settings.USE_TZ = True
         moment = datetime(2030, 1, 1, tzinfo=UTC)
         declared = declare(send)
 
@@ -577,7 +578,8 @@ class TestRunAt:
         assert declared.using(run_at=datetime(2030, 7, 1, 12, tzinfo=UTC)).options.run_at == NAIVE.replace(hour=hour)
         assert declared.using(run_at=NAIVE).options.run_at == NAIVE
 
-    def test_run_after_is_djangos_word_for_it(self) -> None:
+    def test_run_after_is_djangos_word_for_it(self, settings: Any) -> None:
+        settings.USE_TZ = True
         moment = datetime(2030, 1, 1, tzinfo=UTC)
 
         changed = declare(send).using(run_after=moment)
