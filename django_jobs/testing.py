@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -136,7 +135,7 @@ def _traceback(run: EndedRun, using: str) -> str:
     return rows.values_list("traceback", flat=True).first() or f"{run.error_type}: {run.error_text}"
 
 
-def immediate() -> AbstractContextManager[None]:
+def immediate() -> override_settings:
     """Run each job inside the call that enqueues it, for a block or, as a decorator, for a function or a test class."""
     return override_settings(DJANGO_JOBS={**getattr(settings, "DJANGO_JOBS", {}), "IMMEDIATE": True})
 

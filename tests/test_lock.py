@@ -310,7 +310,7 @@ def test_of_twenty_contenders_exactly_one_holds_the_lock(before: str) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_numbers_of_contending_threads_are_all_different_and_none_is_skipped() -> None:
     def hold_five_times() -> list[int | None]:
-        numbers = []
+        numbers: list[int | None] = []
         while len(numbers) < 5:
             mine = lock("report", ttl=60)
             if mine.acquire():

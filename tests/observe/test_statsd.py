@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.test import override_settings
@@ -96,7 +98,7 @@ def test_lines_are_packed_into_datagrams_that_fit_a_frame(server: socket.socket)
     with override_settings(DJANGO_JOBS=config(server)):
         statsd.send(runs)
 
-    packets = []
+    packets: list[bytes] = []
     while sum(packet.count(b"\n") + 1 for packet in packets) < 400:
         packets.append(server.recv(65536))
     assert max(len(packet) for packet in packets) <= 1400
@@ -115,9 +117,14 @@ def test_without_the_setting_nothing_is_sent_or_resolved(monkeypatch: pytest.Mon
 
 
 def test_name_is_resolved_once(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    asked: list[object] = []
     resolve = socket.getaddrinfo
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or resolve(*args, **kwargs))
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        asked.append(args)
+        return resolve(*args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", count)
     sink = statsd.Sink("127.0.0.1", server.getsockname()[1])
 
     for _ in range(3):
@@ -179,11 +186,11 @@ def test_name_that_cannot_be_resolved_never_raises(host: str) -> None:
 def test_name_server_that_does_not_answer_holds_nobody_up(
     server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolve, answer = socket.getaddrinfo, statsd.threading.Event()
+    resolve, answer = socket.getaddrinfo, threading.Event()
 
-    def slow(*args: object, **kwargs: object) -> object:
+    def slow(*args: Any, **kwargs: Any) -> Any:
         answer.wait(30)
-        return resolve(*args, **kwargs)  # type: ignore[arg-type]
+        return resolve(*args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     monkeypatch.setattr(statsd, "RESOLVE_WAIT", 0.01)
@@ -191,7 +198,8 @@ def test_name_server_that_does_not_answer_holds_nobody_up(
     sink.send([b"lost"])  # returned, although nobody has answered
 
     answer.set()
-    statsd.wait([sink._opening])
+    assert sink._opening is not None
+    sink._opening.result(timeout=30).fileno()
     sink.send([b"sent"])
 
     assert server.recv(100) == b"sent"
