@@ -1,0 +1,15 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+
+
+@pytest.fixture
+def workers(
+    transactional_db: None, process_environment: dict[str, str], tmp_path: Path
+) -> Iterator[processes.Workers]:
+    """Start worker processes on this test's database."""
+    with processes.workers(process_environment, tmp_path) as started:
+        yield started

@@ -1,0 +1,146 @@
+"""Tasks that last, hang, break and die, for tests of the worker. Where a test shall wait for one, it touches a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from django.db import connection, transaction
+
+from django_jobs import JobContext, Retry, enqueue, once, task
+from tests.models import Effect
+
+NEVER = 3600.0  # seconds; no test waits for it
+
+
+def tell(label: str) -> None:
+    """Say that the task has come to this point, where the test asked for it."""
+    folder = os.environ.get("TOLD_FOLDER")
+    if folder:
+        Path(folder, label).touch()
+
+
+def hold(label: str) -> None:
+    """Say so, and stay until the process is killed; go on where no test asked to be held."""
+    if os.environ.get("TOLD_FOLDER"):
+        tell(label)
+        time.sleep(NEVER)
+
+
+@task(backoff=0)
+def plain_effect(label: str) -> None:
+    Effect.objects.create(label=label)
+    hold(label)
+
+
+@task(backoff=0, atomic=True)
+def atomic_effect(label: str) -> None:
+    Effect.objects.create(label=label)
+    hold(label)
+
+
+@task(backoff=0)
+def once_effect(label: str) -> None:
+    with transaction.atomic():
+        if once(label):
+            Effect.objects.create(label=label)
+    hold(label)
+
+
+@task(backoff=0)
+def rest(label: str, seconds: float) -> None:
+    tell(label)
+    time.sleep(seconds)
+    Effect.objects.create(label=label)
+
+
+@task(backoff=0)
+async def arest(label: str, seconds: float) -> None:
+    tell(label)
+    await asyncio.sleep(seconds)
+    await Effect.objects.acreate(label=label)
+
+
+@task(backoff=0, takes_context=True)
+def rest_until_told(context: JobContext, label: str) -> str:
+    tell(label)
+    while not context.should_stop:
+        time.sleep(0.01)
+    return "cancelled" if context.is_cancelled else "stopping" if context.is_stopping else "late"
+
+
+@task(max_attempts=1, timeout=0.3)
+def spin(label: str) -> None:
+    while True:
+        pass
+
+
+@task(max_attempts=1, timeout=0.3)
+def ignore_the_limit(label: str) -> None:
+    """Blocked in C, where no exception reaches it, then effective although it is too late."""
+    tell(label)
+    time.sleep(6)
+    Effect.objects.create(label=label)
+
+
+@task(max_attempts=1, timeout=0.3)
+async def arest_too_long(label: str) -> None:
+    await asyncio.sleep(NEVER)
+
+
+@task
+def chain(label: str, more: int) -> None:
+    Effect.objects.create(label=f"{label}{more}")
+    if more:
+        enqueue(chain, label, more - 1)
+
+
+@task(max_attempts=1)
+def raise_text(text: str) -> None:
+    raise ValueError(text.encode().decode("unicode_escape"))
+
+
+@task(max_attempts=1)
+def raise_exit(kind: str) -> None:
+    if kind == "recursion":
+        raise_exit.func(kind)
+    kinds: dict[str, type[BaseException]] = {
+        "exit": SystemExit,
+        "interrupt": KeyboardInterrupt,
+        "memory": MemoryError,
+        "generator": GeneratorExit,
+    }
+    raise kinds.get(kind, RecursionError)(kind)
+
+
+@task(max_attempts=3)
+def return_odd(kind: str) -> Any:
+    Effect.objects.create(label=kind)
+    return {"object": object(), "nan": float("nan"), "large": "x" * 5_000_000}[kind]
+
+
+@task(max_attempts=2)
+def retry_at_once(label: str) -> None:
+    Effect.objects.create(label=label)
+    raise Retry("again", delay=0)
+
+
+@task
+def cut_own_worker(label: str) -> None:
+    """Cut every other session on this database: that of the worker's main thread too."""
+    Effect.objects.create(label=label)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = %s",
+            [os.environ["PGAPPNAME"]],
+        )
+
+
+@task
+def leave_transaction_open(label: str) -> None:
+    transaction.set_autocommit(False)
+    Effect.objects.create(label=label)
