@@ -155,7 +155,7 @@ def once(key: str, *, scope: str = "", ttl: timedelta | float | None = None, usi
 
     Raises:
         NotInTransaction: called outside `transaction.atomic()`.
-        TypeError, ValueError: the key is not a string of 1 to 200 storable characters.
+        TypeError, ValueError: the key is not a string of 1 to 200 storable characters, or scope or ttl is of no use.
     """
     from django_jobs.lifecycle import guard
     from django_jobs.models import JobKey
@@ -163,10 +163,16 @@ def once(key: str, *, scope: str = "", ttl: timedelta | float | None = None, usi
     database = using or router.db_for_write(JobKey)
     if not connections[database].in_atomic_block:
         raise NotInTransaction(f"once({key!r}) needs transaction.atomic(), so that the key and its effect commit together.")
-    span = None if ttl is None else registry.read_delay(ttl)
-    wanted = guard.Wanted(f"{ONCE_SCOPE} {scope}".strip(), registry.read_key(key), uuid4(), span)
+    span = None if ttl is None else registry.read_ttl("ttl", ttl)
+    wanted = guard.Wanted(_once_scope(scope), registry.read_key(key), uuid4(), span)
     guard.acquire([wanted], using=database)
     return guard.holders([(wanted.scope, wanted.key)], using=database).get((wanted.scope, wanted.key)) == wanted.holder_id
+
+
+def _once_scope(scope: str) -> str:
+    if scope == "":
+        return ONCE_SCOPE
+    return registry.read_name("scope", f"{ONCE_SCOPE} {registry.read_name('scope', scope)}")
 
 
 def cancel(job_id: UUID | str, *, database: str | None = None) -> bool:

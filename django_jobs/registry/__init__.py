@@ -21,7 +21,7 @@ from django_jobs.registry.known import (
     task,
     unregister,
 )
-from django_jobs.registry.options import EnqueueOptions, Options, read_delay, read_key
+from django_jobs.registry.options import EnqueueOptions, Options, read_key, read_name, read_ttl
 
 __all__ = [
     "Call",
@@ -39,8 +39,9 @@ __all__ = [
     "install_enqueuer",
     "isolated",
     "names",
-    "read_delay",
     "read_key",
+    "read_name",
+    "read_ttl",
     "register",
     "task",
     "unknown_queue",

@@ -11,20 +11,19 @@ from functools import partial
 from typing import Any, Concatenate, Literal, overload
 
 from django_jobs import backoff as backoffs
-from django_jobs.conf import did_you_mean, span
+from django_jobs.conf import did_you_mean
 from django_jobs.context import JobContext
 from django_jobs.exceptions import InvalidTask, UnknownTask
 from django_jobs.registry.definition import P, R, Task
 from django_jobs.registry.functions import check_function
 from django_jobs.registry.options import (
-    LONGEST_DELAY,
     EnqueueOptions,
-    checked,
     read_max_attempts,
     read_name,
     read_priority,
     read_queue_name,
     read_timeout,
+    read_ttl,
     shown,
 )
 
@@ -305,7 +304,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "retry_on": partial(_read_exceptions, "retry_on"),
     "give_up_on": partial(_read_exceptions, "give_up_on"),
     "atomic": partial(_read_flag, "atomic"),
-    "key_ttl": partial(checked, "key_ttl", reader=partial(span, least=timedelta(milliseconds=1), most=LONGEST_DELAY)),
+    "key_ttl": partial(read_ttl, "key_ttl"),
     "takes_context": partial(_read_flag, "takes_context"),
     "sensitive": _read_sensitive,
     "name": partial(read_name, "name"),

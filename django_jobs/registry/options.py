@@ -126,6 +126,11 @@ def read_delay(value: object) -> timedelta:
     return checked("delay", value, partial(span, least=timedelta(0), most=LONGEST_DELAY))
 
 
+def read_ttl(option: str, value: object) -> timedelta:
+    """Check how long a key is held."""
+    return checked(option, value, partial(span, least=timedelta(milliseconds=1), most=LONGEST_DELAY))
+
+
 def read_priority(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -100 <= value <= 100:
         raise ValueError(f"priority={shown(value)} must be a whole number from -100 to 100; larger goes first.")
