@@ -144,3 +144,14 @@ def cut_own_worker(label: str) -> None:
 def leave_transaction_open(label: str) -> None:
     transaction.set_autocommit(False)
     Effect.objects.create(label=label)
+
+
+@task(max_attempts=1)
+def wait_for_go(label: str) -> None:
+    """Wait for the test in the worker that tells it, and fail there."""
+    folder = os.environ.get("TOLD_FOLDER")
+    if folder:
+        tell(label)
+        while not Path(folder, "go").exists():
+            time.sleep(0.01)
+        raise ValueError("too late")

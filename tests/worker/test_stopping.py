@@ -1,0 +1,116 @@
+"""Stop signals: what runs may end, the rest goes back uncharged."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from django_jobs import enqueue, enqueue_many
+from django_jobs.models import Job, JobRun, Worker
+from django_jobs.registry import Task
+from django_jobs.statuses import JobStatus, RunStatus
+from tests.processes import FAST, Workers
+from tests.worker import tasks
+
+pytestmark = [pytest.mark.race, pytest.mark.slow]
+
+KINDS = pytest.mark.parametrize("task", [tasks.rest, tasks.arest], ids=["sync", "async"])
+
+
+@KINDS
+def test_running_job_may_end_within_the_grace(workers: Workers, task: Task) -> None:
+    """WK-02."""
+    enqueue(task, "running", 1.5)
+    worker = workers.start_telling("--grace", "10")
+    workers.wait_told("running")
+
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert list(JobRun.objects.values_list("status", "attempt")) == [(RunStatus.SUCCEEDED, 1)]
+    assert not Worker.objects.exists()
+
+
+@KINDS
+def test_job_that_outlasts_the_grace_goes_back_uncharged(workers: Workers, task: Task) -> None:
+    """WK-02."""
+    enqueue(task, "running", 60)
+    worker = workers.start_telling("--grace", "0.3")
+    workers.wait_told("running")
+
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait(5) == 0
+    job = Job.objects.get()
+    assert (job.status, job.failures, job.crashes, job.interruptions) == (JobStatus.READY, 0, 0, 1)
+    assert JobRun.objects.get().status == RunStatus.RELEASED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@KINDS
+def test_second_signal_hands_back_at_once(workers: Workers, task: Task, number: int) -> None:
+    """WK-02."""
+    enqueue(task, "running", 60)
+    worker = workers.start_telling("--grace", "50")
+    workers.wait_told("running")
+
+    worker.signal(number)
+    worker.wait_for("worker stopping")
+    worker.signal(number)
+
+    assert worker.wait(5) == 0
+    assert Job.objects.get().status == JobStatus.READY
+
+
+def test_jobs_that_were_not_started_go_back_as_they_came(workers: Workers) -> None:
+    """CL-14: one thread, ten jobs, the first a long one."""
+    enqueue_many(tasks.rest.bind(f"{number}", 60) for number in range(10))
+    worker = workers.start_telling("--threads", "1", "--grace", "0.2")
+    workers.wait_told("0")
+
+    worker.signal(signal.SIGTERM)
+    worker.wait(5)
+
+    assert sorted(Job.objects.values_list("status", "attempt")) == [(JobStatus.READY, 0)] * 9 + [(JobStatus.READY, 1)]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("after", [0.0, 0.05, 0.2, 0.5, 1.0])
+def test_signal_while_starting_ends_the_worker_and_strands_no_job(workers: Workers, after: float) -> None:
+    """WK-01."""
+    enqueue_many(tasks.rest.bind(f"{number}", 0.2) for number in range(20))
+    worker = workers.start()
+    time.sleep(after)  # the moment is what this test is about
+
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait(10) in (0, -signal.SIGTERM)
+    assert not Job.objects.filter(status=JobStatus.RUNNING).exists()
+    assert not JobRun.objects.exclude(status=RunStatus.SUCCEEDED).exists()
+
+
+def test_heart_beats_until_the_last_job_has_ended(workers: Workers) -> None:
+    """CL-06: the job goes on for two leases after the signal, beside a worker that would take it back."""
+    handle = enqueue(tasks.rest, "ending", 2 * FAST["LEASE"])
+    worker = workers.start_telling("--grace", "20")
+    workers.wait_told("ending")
+    workers.start()
+
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert handle.get().status == "succeeded"
+    assert JobRun.objects.count() == 1
+
+
+def test_task_can_ask_whether_its_worker_stops(workers: Workers) -> None:
+    handle = enqueue(tasks.rest_until_told, "asking")
+    worker = workers.start_telling("--grace", "20")
+    workers.wait_told("asking")
+
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait(5) == 0
+    assert handle.result() == "stopping"
