@@ -253,6 +253,5 @@ def _report(progress: Progress) -> str:
     """One message: the sentence about the only row, or the counts and a line about each row that matters."""
     if progress.total == 1 and progress.lines:
         return progress.lines[0]
-    items = format_html_join("", "<li>{}</li>", ([line] for line in progress.lines))
-    listed = format_html("<ul>{}</ul>", items) if items else ""
-    return format_html("{}.{}", progress.summary() or _("Nothing was left to do"), listed)
+    lines = format_html_join("", "<br>{}", ([line] for line in progress.lines))
+    return format_html("{}.{}", progress.summary() or _("Nothing was left to do"), lines)

@@ -36,6 +36,10 @@ def badge(status: str) -> SafeString:
     return format_html('<span class="dj-badge dj-badge-{}">{}</span>', status, _LABELS.get(status, status))
 
 
+def badge_and_note(status: str, note: str) -> SafeString:
+    return format_html('{}<span class="dj-id"><span>{}</span></span>', badge(status), note)
+
+
 def reason_label(reason: str) -> str:
     return str(dict(DeathReason.choices).get(reason, reason))
 
@@ -45,10 +49,20 @@ def mono(value: object) -> SafeString:
     return format_html('<code class="dj-mono">{}</code>', value) if value not in {None, ""} else SafeString(NOTHING)
 
 
-def short_id(value: object) -> SafeString:
-    """The end of an id: ids made in the same moment begin alike."""
-    text = str(value)
-    return format_html('<code class="dj-mono" title="{}">…{}</code>', text, text[-12:])
+def named(row: Any, job_id: object) -> SafeString:
+    """A job in a list: its task, queue, key, and the end of its id (ids made in the same moment begin alike)."""
+    text = str(job_id)
+    held = format_html('<span title="{}">{}</span>', _("key"), row.key) if row.key else ""
+    return format_html(
+        '<span class="dj-task">{}</span>'
+        '<span class="dj-id"><span title="{}">{}</span><span title="{}">…{}</span>{}</span>',
+        row.task_name,
+        _("queue"),
+        row.queue_name,
+        text,
+        text[-12:],
+        held,
+    )
 
 
 def block(text: str, *, limit: int = TEXT_LIMIT) -> SafeString:

@@ -25,9 +25,9 @@ from django_jobs.admin.display import (
     badge,
     first_line,
     mono,
+    named,
     pretty_json,
     reason_label,
-    short_id,
     span,
     when,
     when_exactly,
@@ -40,6 +40,7 @@ from django_jobs.lifecycle.cancel import cancel as cancel_job
 from django_jobs.models import DeadLetter, Job, JobRun, Worker
 from django_jobs.statuses import JobStatus, LetterStatus, RunStatus
 
+MOST_NAMED = 5
 MOST_RUNS = 50
 _RUN_TEXTS = ("payload", "result", "error_text", "traceback")
 TRACEBACK_SHOWN = 10_000  # characters of each run's traceback on the job's page
@@ -131,7 +132,7 @@ class JobAdminMixin(DeedsMixin):
         "No job is waiting or running. Live jobs are listed here; those that have ended are under Runs, "
         "and those that need a decision under Dead letters."
     )
-    list_display = ("task_name", "job", "status_badge", "situation", "queue_name", "priority", "key_shown", "enqueued")
+    list_display = ("job", "status_badge", "situation", "enqueued")
     list_filter = (JobStatusFilter, QueueFilter, TaskFilter)
     ordering = ("-pk",)
     search_fields = ("pk",)
@@ -139,17 +140,26 @@ class JobAdminMixin(DeedsMixin):
     actions = ("cancel",)
     deeds = (CANCEL,)
     fieldsets = (
-        (None, {"fields": ("task", "queue", "priority", "key_shown", "uniqueness_shown", "options_shown")}),
-        (gettext_lazy("Arguments"), {"fields": ("arguments_shown",)}),
-        (gettext_lazy("Times"), {"fields": ("enqueued_exactly", "run_at_exactly", "claimed_exactly")}),
-        (gettext_lazy("Counts"), {"fields": ("attempt", "failures_shown", "crashes", "interruptions", "worker")}),
+        (
+            None,
+            {
+                "fields": (
+                    ("task", "queue"),
+                    ("priority_shown", "options_shown"),
+                    ("key_shown", "uniqueness_shown"),
+                    "arguments_shown",
+                )
+            },
+        ),
+        (gettext_lazy("Times"), {"fields": (("enqueued_exactly", "run_at_exactly"), ("claimed_exactly", "worker"))}),
+        (gettext_lazy("Counts"), {"fields": (("attempt", "failures_shown"), ("crashes", "interruptions"))}),
     )
 
     # --- The list
 
     @admin.display(description=gettext_lazy("job"))
     def job(self, job: Job) -> SafeString:
-        return short_id(job.pk)
+        return named(job, job.pk)
 
     @admin.display(description=gettext_lazy("status"))
     def status_badge(self, job: Job) -> SafeString:
@@ -169,6 +179,19 @@ class JobAdminMixin(DeedsMixin):
 
     def search(self, request: HttpRequest, term: str) -> Q:
         return search.by_id_key_or_task(term, self.alias(request), id_field="pk")
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        response: Any = super().changelist_view(request, extra_context)
+        found = getattr(response, "context_data", None) or {}
+        if "cl" in found and found["cl"].query and not found["cl"].result_count:
+            found["elsewhere"] = self._ended_jobs(request, found["cl"].query)
+        return response  # type: ignore[no-any-return]
+
+    def _ended_jobs(self, request: HttpRequest, term: str) -> list[SafeString]:
+        """Links to the jobs that a term names and that are live no more."""
+        using = self.alias(request)
+        ids = search.job_ids(term.strip(), using)[:MOST_NAMED]
+        return [self.link(request, Job, job_id) for job_id in ids if find_job(job_id, using)]
 
     # --- A job's page
 
@@ -232,6 +255,10 @@ class JobAdminMixin(DeedsMixin):
     @admin.display(description=gettext_lazy("queue"))
     def queue(self, job: Job) -> SafeString:
         return mono(job.queue_name)
+
+    @admin.display(description=gettext_lazy("priority"))
+    def priority_shown(self, job: Job) -> str:
+        return NOTHING if job.priority is None else str(job.priority)
 
     @admin.display(description=gettext_lazy("key is held"))
     def uniqueness_shown(self, job: Job) -> str:

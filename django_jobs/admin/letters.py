@@ -12,6 +12,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -26,10 +27,10 @@ from django_jobs.admin.display import (
     block,
     first_line,
     mono,
+    named,
     pretty_json,
     reason_label,
     relative,
-    short_id,
     span,
     when,
     when_exactly,
@@ -122,7 +123,7 @@ class DeadLetterAdminMixin(DeedsMixin):
         "No dead letter is open: nothing waits for a decision. "
         "Jobs that will not be tried again by themselves come here."
     )
-    list_display = ("task_name", "job", "status_badge", "why", "error_type", "queue_name", "key_shown", "died", "by")
+    list_display = ("job", "status_badge", "why", "died")
     list_filter = (LetterStatusFilter, ReasonFilter, QueueFilter, TaskFilter)
     ordering = ("-pk",)
     search_fields = ("pk",)
@@ -130,26 +131,40 @@ class DeadLetterAdminMixin(DeedsMixin):
     actions = ("replay", "discard")
     deeds = (REPLAY, DISCARD)
     fieldsets = (
-        (None, {"fields": ("task", "job_link", "queue", "priority", "key_shown", "options_shown")}),
-        (gettext_lazy("Error"), {"fields": ("error", "traceback_shown", "fingerprint_shown", "worker_shown")}),
-        (gettext_lazy("Arguments"), {"fields": ("arguments_shown",)}),
-        (gettext_lazy("Times"), {"fields": ("enqueued_exactly", "run_at_exactly", "died_exactly")}),
-        (gettext_lazy("Counts"), {"fields": ("attempt", "failures", "crashes", "interruptions")}),
+        (
+            gettext_lazy("What went wrong"),
+            {"fields": ("error", "traceback_shown", ("worker_shown", "fingerprint_shown"))},
+        ),
+        (
+            gettext_lazy("The job"),
+            {
+                "fields": (
+                    ("task", "queue"),
+                    ("job_link", "key_shown"),
+                    ("priority", "options_shown"),
+                    "arguments_shown",
+                )
+            },
+        ),
+        (gettext_lazy("Times"), {"fields": (("enqueued_exactly", "run_at_exactly"), "died_exactly")}),
+        (gettext_lazy("Counts"), {"fields": (("attempt", "failures"), ("crashes", "interruptions"))}),
     )
 
     # --- The list
 
     @admin.display(description=gettext_lazy("job"))
     def job(self, letter: DeadLetter) -> SafeString:
-        return short_id(letter.job_id)
+        return named(letter, letter.job_id)
 
     @admin.display(description=gettext_lazy("status"))
     def status_badge(self, letter: DeadLetter) -> SafeString:
         return badge(letter.status)
 
     @admin.display(description=gettext_lazy("reason"))
-    def why(self, letter: DeadLetter) -> str:
-        return reason_label(letter.reason)
+    def why(self, letter: DeadLetter) -> SafeString:
+        return format_html(
+            '{}<span class="dj-id"><span>{}</span></span>', reason_label(letter.reason), letter.error_type
+        )
 
     @admin.display(description=gettext_lazy("key"))
     def key_shown(self, letter: DeadLetter) -> SafeString:
@@ -158,10 +173,6 @@ class DeadLetterAdminMixin(DeedsMixin):
     @admin.display(description=gettext_lazy("died"))
     def died(self, letter: DeadLetter) -> SafeString:
         return when(letter.died_at)
-
-    @admin.display(description=gettext_lazy("closed by"))
-    def by(self, letter: DeadLetter) -> str:
-        return letter.closed_by or NOTHING
 
     def search(self, request: HttpRequest, term: str) -> Q:
         return search.by_id_key_or_task(term, self.alias(request), id_field="job_id")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest
@@ -13,7 +15,7 @@ from django.utils.translation import gettext_lazy
 from django_jobs.admin.base import ReadOnlyMixin
 from django_jobs.admin.display import badge, block, mono, when
 from django_jobs.admin.search import as_uuid
-from django_jobs.models import JobKey, Lock, Worker
+from django_jobs.models import Job, JobKey, Lock, Worker
 
 
 class WorkerAdminMixin(ReadOnlyMixin):
@@ -24,7 +26,7 @@ class WorkerAdminMixin(ReadOnlyMixin):
     search_fields = ("name",)
     search_help_text = gettext_lazy("A worker's id or name")
     fieldsets = (
-        (None, {"fields": ("name", "lease", "host", "pid", "started", "heartbeat")}),
+        (None, {"fields": (("name", "lease"), ("host", "pid"), ("started", "heartbeat"))}),
         (gettext_lazy("What it serves"), {"fields": ("queues", "tasks")}),
     )
 
@@ -59,7 +61,7 @@ class JobKeyAdminMixin(ReadOnlyMixin):
     ordering = ("-pk",)
     search_fields = ("key",)
     search_help_text = gettext_lazy("A key, or the id of the job that holds it")
-    fieldsets = ((None, {"fields": ("key_shown", "scope", "holder", "created", "expires")}),)
+    fieldsets = ((None, {"fields": (("key_shown", "scope"), "holder_link", ("created", "expires"))}),)
 
     def search(self, request: HttpRequest, term: str) -> Q:
         given = as_uuid(term)
@@ -72,6 +74,16 @@ class JobKeyAdminMixin(ReadOnlyMixin):
     @admin.display(description=gettext_lazy("holder"))
     def holder(self, key: JobKey) -> SafeString:
         return mono(key.holder_id)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> JobKey | None:
+        key: Any = super().get_object(request, object_id, from_field)
+        if key:
+            key.holder_html = self.link(request, Job, key.holder_id)
+        return key  # type: ignore[no-any-return]
+
+    @admin.display(description=gettext_lazy("holder"))
+    def holder_link(self, key: JobKey) -> SafeString:
+        return key.holder_html  # type: ignore[attr-defined,no-any-return]
 
     @admin.display(description=gettext_lazy("created"))
     def created(self, key: JobKey) -> SafeString:
@@ -88,7 +100,7 @@ class LockAdminMixin(ReadOnlyMixin):
     ordering = ("pk",)
     search_fields = ("name",)
     search_help_text = gettext_lazy("The beginning of a lock's name")
-    fieldsets = ((None, {"fields": ("name", "state", "fencing_number", "owner_shown", "acquired", "expires")}),)
+    fieldsets = ((None, {"fields": (("name", "state"), ("fencing_number", "owner_shown"), ("acquired", "expires"))}),)
 
     def search(self, request: HttpRequest, term: str) -> Q:
         return Q(pk__startswith=term)

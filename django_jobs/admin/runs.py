@@ -14,7 +14,18 @@ from django.utils.translation import gettext_lazy
 from django_jobs.admin import search
 from django_jobs.admin.arguments import arguments, result
 from django_jobs.admin.base import ReadOnlyMixin
-from django_jobs.admin.display import NOTHING, badge, block, first_line, mono, short_id, span, when, when_exactly
+from django_jobs.admin.display import (
+    NOTHING,
+    badge,
+    badge_and_note,
+    block,
+    first_line,
+    mono,
+    named,
+    span,
+    when,
+    when_exactly,
+)
 from django_jobs.admin.filters import QueueFilter, RunStatusFilter, TaskFilter
 from django_jobs.models import Job, JobRun
 
@@ -22,38 +33,44 @@ from django_jobs.models import Job, JobRun
 class JobRunAdminMixin(ReadOnlyMixin):
     large_fields = ("payload", "result", "error_text", "traceback")
     empty_text = gettext_lazy("No run has ended yet. Each attempt at a job is listed here once it is over.")
-    list_display = ("task_name", "job", "attempt", "status_badge", "error_type", "queue_name", "took", "ended")
+    list_display = ("job", "attempt", "status_and_error", "took", "ended")
     list_filter = (RunStatusFilter, QueueFilter, TaskFilter)
     ordering = ("-pk",)
     search_fields = ("pk",)
     search_help_text = gettext_lazy("A job's id, its key, or a task")
     fieldsets = (
-        (None, {"fields": ("task", "job_link", "queue", "key_shown", "worker_shown", "attempt", "is_last_shown")}),
-        (gettext_lazy("Error"), {"fields": ("error", "traceback_shown")}),
+        (gettext_lazy("What went wrong"), {"fields": ("error", "traceback_shown")}),
         (gettext_lazy("Result"), {"fields": ("result_shown",)}),
+        (
+            gettext_lazy("The job"),
+            {"fields": (("task", "queue"), ("job_link", "key_shown"), ("worker_shown", "is_last_shown"))},
+        ),
         (gettext_lazy("Arguments"), {"fields": ("arguments_shown",)}),
-        (gettext_lazy("Times"), {"fields": ("enqueued_exactly", "run_at_exactly", "started_exactly", "ended_exactly")}),
+        (
+            gettext_lazy("Times"),
+            {"fields": (("enqueued_exactly", "run_at_exactly"), ("started_exactly", "ended_exactly"))},
+        ),
     )
 
     def get_fieldsets(self, request: HttpRequest, run: JobRun | None = None) -> Any:
-        left_out = set()
+        empty = set()
         if run and not (run.error_type or run.error_text):
-            left_out.add("error")
+            empty.add("error")  # and its traceback
         if run and run.result is None:
-            left_out.add("result_shown")
+            empty.add("result_shown")
         if run and not run.is_last:
-            left_out.add("arguments_shown")  # they stand with the last run
-        return [each for each in self.fieldsets if not left_out & set(each[1]["fields"])]
+            empty.add("arguments_shown")  # they stand with the last run
+        return [each for each in self.fieldsets if each[1]["fields"][0] not in empty]
 
     # --- The list
 
     @admin.display(description=gettext_lazy("job"))
     def job(self, run: JobRun) -> SafeString:
-        return short_id(run.job_id)
+        return named(run, run.job_id)
 
     @admin.display(description=gettext_lazy("status"))
-    def status_badge(self, run: JobRun) -> SafeString:
-        return badge(run.status)
+    def status_and_error(self, run: JobRun) -> SafeString:
+        return badge_and_note(run.status, run.error_type)
 
     @admin.display(description=gettext_lazy("took"))
     def took(self, run: JobRun) -> str:
@@ -115,9 +132,9 @@ class JobRunAdminMixin(ReadOnlyMixin):
     def worker_shown(self, run: JobRun) -> SafeString:
         return mono(run.worker)
 
-    @admin.display(description=gettext_lazy("the job's last run"), boolean=True)
-    def is_last_shown(self, run: JobRun) -> bool:
-        return run.is_last
+    @admin.display(description=gettext_lazy("the job's last run"))
+    def is_last_shown(self, run: JobRun) -> str:
+        return _("yes") if run.is_last else _("no")
 
     @admin.display(description=gettext_lazy("error"))
     def error(self, run: JobRun) -> SafeString:

@@ -31,10 +31,13 @@ def briefly(job: Job, now: datetime) -> str:
         return _("running for %(span)s") % {"span": rough_span(max(now - (job.claimed_at or now), _ZERO))}
     if job.status == JobStatus.WAITING:
         return _("no running worker knows its task")
-    if job.status == JobStatus.READY or job.run_at <= now:
+    if job.status == JobStatus.READY:
+        return _("ready for %(span)s") % {"span": rough_span(max(now - job.run_at, _ZERO))}
+    if job.run_at <= now:
         return _("due for %(span)s") % {"span": rough_span(max(now - job.run_at, _ZERO))}
     if job.failures or job.crashes:
-        return _("tried again in %(span)s") % {"span": rough_span(job.run_at - now)}
+        words = {"n": job.failures + 1, "most": attempts_allowed(job), "span": rough_span(job.run_at - now)}
+        return _("attempt %(n)d of %(most)d in %(span)s") % words
     return _("due in %(span)s") % {"span": rough_span(job.run_at - now)}
 
 
