@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo
 import django
 import pytest
 from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.db import transaction
 from django.test import override_settings
 from django.utils import timezone as django_timezone
 from django.utils.functional import lazystr
@@ -21,7 +23,7 @@ from django.utils.module_loading import import_string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs import registry
+from django_jobs import once, registry
 from django_jobs.backoff import Backoff
 from django_jobs.exceptions import InvalidTask, UnknownTask
 from django_jobs.models import Job, JobKey
@@ -768,3 +770,62 @@ class TestValues:
 
         assert same == changed
         assert (same.func, same.options) == (send, changed.options)
+
+
+@pytest.mark.django_db
+class TestEnqueueing:
+    def test_a_task_enqueues_itself_with_its_options(self) -> None:
+        handle = declare(send, queue_name="mail").using(priority=7, max_attempts=2, key="k").enqueue(1, locale="en")
+
+        job = Job.objects.get(id=handle.id)
+        assert (job.task_name, job.queue_name, job.priority, job.key) == (f"{__name__}.send", "mail", 7, "k")
+        assert job.options == {"max_attempts": 2}
+        assert (handle.created, handle.task_name, handle.database) == (True, job.task_name, "default")
+
+    def test_a_key_counts_for_its_task_whatever_the_queue(self) -> None:
+        """ID-09."""
+        first, second = declare(send), declare(reindex)
+        holder = first.using(key="k").enqueue(1)
+
+        again = first.using(key="k", queue_name="other").enqueue(2)
+        elsewhere = second.using(key="k").enqueue()
+
+        assert (again.created, again.id) == (False, holder.id)
+        assert elsewhere.created
+
+    def test_a_key_still_counts_after_its_task_was_renamed(self) -> None:
+        """ID-09."""
+        before = declare(send, name="old")
+        holder = before.using(key="k").enqueue(1)
+        registry.unregister(before)
+
+        again = declare(send, name="new", aliases=["old"]).using(key="k").enqueue(1)
+
+        assert (again.created, again.id) == (False, holder.id)
+
+    @pytest.mark.parametrize("zone", ["Pacific/Honolulu", "UTC", "Pacific/Kiritimati"])
+    @pytest.mark.parametrize("hours", [-1, 1])
+    def test_a_naive_start_is_neither_early_nor_late(self, zone: str, hours: int) -> None:
+        """RT-05: with USE_TZ off (see the settings of the suite) a naive datetime is in TIME_ZONE."""
+        wanted = datetime.now(UTC) + timedelta(hours=hours)
+        with django_timezone.override(zone if settings.USE_TZ else None):
+            naive = django_timezone.make_naive(wanted, django_timezone.get_current_timezone())
+            handle = declare(send).using(run_at=naive).enqueue(1)
+
+        job = Job.objects.get(id=handle.id)
+        run_at = job.run_at if settings.USE_TZ else django_timezone.make_aware(job.run_at)
+        assert job.status == ("ready" if hours < 0 else "scheduled")
+        assert abs(run_at - wanted) < timedelta(seconds=1) or hours < 0
+
+    @pytest.mark.parametrize(
+        ("options", "error", "words"),
+        [
+            ({"ttl": 0}, ValueError, "ttl=0 must be from"),
+            ({"ttl": "1h"}, TypeError, "ttl='1h' must be a timedelta"),
+            ({"scope": "s" * 200}, ValueError, "must have 1 to 200 characters"),
+            ({"scope": 5}, TypeError, "scope=5 must be a string"),
+        ],
+    )
+    def test_once_refuses_what_it_cannot_store(self, options: Any, error: Any, words: str) -> None:
+        with transaction.atomic(), pytest.raises(error, match=words):
+            once("k", **options)
