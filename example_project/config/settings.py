@@ -6,6 +6,8 @@ from typing import Any
 
 import environ
 
+from config.mail import mail_settings
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
@@ -81,9 +83,8 @@ TIME_ZONE = env.str("TIME_ZONE", default="UTC")
 USE_TZ = True
 STATIC_URL = "static/"
 
-# In the demo this is services/smtp.py. A dead mail server must not hold a thread of the worker for long.
-vars().update(env.email_url("EMAIL_URL", default="smtp://127.0.0.1:1025"))
-EMAIL_TIMEOUT = 10
+# The demo's mail server is services/smtp.py.
+globals().update(mail_settings(env.str("EMAIL_URL", default="smtp://127.0.0.1:1025")))
 DEFAULT_FROM_EMAIL = "orders@shop.example"
 
 SHOP_PARTNER_URL = env.str("SHOP_PARTNER_URL", default="http://127.0.0.1:8025")

@@ -42,7 +42,7 @@ class Page:
         """What Django's messages framework says on a page of the admin."""
         listed = re.search(r'<ul class="messagelist">(.*?)</ul>', self.html, re.DOTALL)
         items = re.findall(r"<li[^>]*>(.*?)</li>", listed[1], re.DOTALL) if listed else []
-        return [unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in items]
+        return [unescape(re.sub(r"<[^>]+>", "\n", each)).strip() for each in items]
 
 
 @dataclass

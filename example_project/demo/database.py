@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
+from services.postgres import EmbeddedPostgresMissing, embedded_postgres
+
 
 @contextmanager
 def database_for_the_shop() -> Iterator[None]:
@@ -30,10 +32,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _embedded(stack: ExitStack) -> str | None:
     try:
-        from services.postgres import EmbeddedPostgresMissing, embedded_postgres
-
         url = stack.enter_context(embedded_postgres())
-    except (ImportError, EmbeddedPostgresMissing) as reason:
+    except EmbeddedPostgresMissing as reason:
         sys.stdout.write(f"No embedded PostgreSQL: {reason}. SQLite is used instead.\n")
         return None
     return url

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
+from itertools import count
 from urllib.request import Request, urlopen
 
 from django.db import connection, transaction
@@ -24,7 +25,7 @@ from demo.running import ADMIN, RunningShop, say
 from django_jobs import enqueue
 from django_jobs.database import read_clock
 from django_jobs.models import DeadLetter, Job, JobRun
-from shop.models import Account, Customer, InvoiceCounter, Product
+from shop.models import Account, Customer, InvoiceCounter, NightlyReport, Product
 from shop.tasks import ping, process_order, send_invoice_email
 
 CLIENTS = 4
@@ -59,9 +60,8 @@ class Story:
     def __init__(self, shop: RunningShop, *, orders: int) -> None:
         self.shop = shop
         self.browser = Browser(shop.web.url)
-        self.since = read_clock("default")
         self.deadline = time.monotonic() + LIMIT
-        self.day = timezone.localdate()
+        self.day = _unreported_day()
         self.probes: list[str] = []
         products = list(Product.objects.values_list("pk", flat=True))
         self.sold_out = products[:SOLD_OUT]
@@ -73,17 +73,26 @@ class Story:
     def run(self) -> bool:
         """Tell the whole story. True if every figure is what it must be."""
         worker = self.shop.start_worker()
+        self.begin()
         self.probe()
         self.break_things()
         self.browser.log_in(ADMIN, self.shop.password)
         self.office()
         worker = self.trade(worker)
-        self.night()
         self.settle("until every job has settled")
+        self.night()
+        self.settle("until the report is written")
         self.repair()
         self.replay()
         self.settle("until the replayed jobs have settled")
         return self.sum_up()
+
+    def begin(self) -> None:
+        """Wait for what an earlier run has left, and count from here on."""
+        if Job.objects.exists():
+            self.settle("until the jobs of an earlier run have settled")
+        self.since = read_clock("default")
+        self.mails_before = self.shop.mailbox.received()
 
     def probe(self) -> None:
         """Enqueue jobs that do nothing, one by one, each committed at once and met by an idle worker."""
@@ -157,8 +166,11 @@ class Story:
     def repair(self) -> None:
         """Mend what the dead letters name."""
         letters = DeadLetter.objects.filter(status="open")
-        for (task, error), count in Counter(letters.values_list("task_name", "error_text")).items():
-            say("dead", f"{count} x {task.removeprefix('shop.tasks.')}: {error[:110]}")
+        errors: dict[str, list[str]] = {}
+        for task, error in letters.order_by("pk").values_list("task_name", "error_text"):
+            errors.setdefault(task.removeprefix("shop.tasks."), []).append(error)
+        for task, texts in errors.items():
+            say("dead", f"{len(texts)} x {task}, such as: {texts[0][:110]}")
         Product.objects.filter(pk__in=self.sold_out).update(stock=50)
         self.shop.mailbox.accept_all()
         self._control({"gone": []})
@@ -175,7 +187,7 @@ class Story:
         question = self.browser.post(path, [("action", action), *(("_selected_action", pk) for pk in letters)])
         answer = self.browser.post(path, question.form_with("_selected_action").fields)
         for message in answer.messages:
-            say("admin", message)
+            say("admin", message.splitlines()[0])
 
     def sum_up(self) -> bool:
         plan = Plan(
@@ -188,7 +200,8 @@ class Story:
         figures = collect(
             since=self.since,
             day=self.day,
-            mailbox=self.shop.mailbox,
+            mails=self.shop.mailbox.received() - self.mails_before,
+            doubled=self.shop.mailbox.doubled(),
             query=SAMPLE,
             probed=self.probes,
             tell=lambda text: say("search", text),
@@ -270,18 +283,24 @@ def _running() -> Counter[str]:
     return Counter(Job.objects.filter(status="running").values_list("task_name", flat=True))
 
 
+def _unreported_day() -> date:
+    """Today, or on a database where the demo ran before the last day that has no report yet."""
+    reported = set(NightlyReport.objects.values_list("day", flat=True))
+    return next(day for day in (timezone.localdate() - timedelta(days=back) for back in count()) if day not in reported)
+
+
 def ping_once() -> str:
     return str(enqueue(ping).id)
 
 
 def plan_orders(
-    count: int, *, products: Sequence[int], sold_out: Sequence[int], customers: Sequence[tuple[str, str]]
+    number_of_orders: int, *, products: Sequence[int], sold_out: Sequence[int], customers: Sequence[tuple[str, str]]
 ) -> list[PlannedOrder]:
     """The same orders on every run, of one to three tracks. The first customers, and what is sold out, appear once."""
-    source = random.Random(count)
+    source = random.Random(number_of_orders)
     buyers = customers[REFUSED:]
     orders = []
-    for number in range(count):
+    for number in range(number_of_orders):
         name, email = customers[number] if number < REFUSED else buyers[number % len(buyers)]
         picked = {each: source.randint(1, 3) for each in source.sample(products, source.randint(1, 3))}
         if REFUSED <= number < REFUSED + len(sold_out):

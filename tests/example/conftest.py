@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import SMTP
 
+from config.mail import mail_settings
 from services import partner as partner_api
 from services.smtp import Mailbox, Reception
 from shop.models import Customer, Product
@@ -54,9 +55,8 @@ def mailbox(settings: Any, tmp_path: Path) -> Iterator[Mailbox]:
     server = loop.run_until_complete(loop.create_server(lambda: SMTP(Reception(box)), "127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST, settings.EMAIL_PORT = server.sockets[0].getsockname()
-    settings.EMAIL_TIMEOUT = 5
+    for name, value in mail_settings(f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}").items():
+        setattr(settings, name, value)
     yield box
     asyncio.run_coroutine_threadsafe(_close(server), loop).result(timeout=5)
     loop.call_soon_threadsafe(loop.stop)

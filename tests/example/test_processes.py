@@ -43,10 +43,17 @@ def test_a_child_says_its_port_and_ends_with_the_crew(tmp_path: Path) -> None:
 
 
 def test_children_end_when_the_block_is_left_by_an_exception(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), Crew(tmp_path) as crew:
-        children = [crew.start("sleeper", "-c", SLEEPER, has_port=True) for _ in range(2)]
-        raise KeyboardInterrupt
+    children = []
 
+    def interrupted() -> None:
+        with Crew(tmp_path) as crew:
+            children.extend(crew.start("sleeper", "-c", SLEEPER, has_port=True) for _ in range(2))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+    assert len(children) == 2
     assert not any(each.is_running() for each in children)
 
 

@@ -1,5 +1,7 @@
 """The full-text index over SearchDocument, each database's own kind. All three follow the rows by themselves."""
 
+from typing import Any
+
 from django.db import migrations
 
 CREATE = {
@@ -57,12 +59,12 @@ DROP = {
 }
 
 
-def create(apps, schema_editor):
+def create(apps: Any, schema_editor: Any) -> None:
     for statement in CREATE[schema_editor.connection.vendor]:
         schema_editor.execute(statement)
 
 
-def drop(apps, schema_editor):
+def drop(apps: Any, schema_editor: Any) -> None:
     for statement in DROP[schema_editor.connection.vendor]:
         schema_editor.execute(statement)
 
