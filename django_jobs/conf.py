@@ -129,7 +129,7 @@ def _contradictions(settings: Settings) -> list[str]:
     return [problem]
 
 
-def span(value: object, *, least: timedelta = timedelta(microseconds=1), most: timedelta = CENTURY) -> timedelta:
+def span(value: object, *, least: timedelta = timedelta(milliseconds=1), most: timedelta = CENTURY) -> timedelta:
     """Return a timedelta from a timedelta or a number of seconds.
 
     Raises:
