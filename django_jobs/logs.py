@@ -63,6 +63,14 @@ def lease_lost(run: ClaimedRun, *, worker: str) -> None:
     )  # fmt: skip
 
 
+def outcome_refused(run: ClaimedRun, error_name: str, *, worker: str) -> None:
+    """The database takes no row about the end of this run, not even one that says so."""
+    logger.error(
+        "outcome refused task=%s job=%s attempt=%s claim=%s worker=%s error=%s",
+        quoted(run.task_name), run.job_id, run.attempt, run.claim_number, quoted(worker), quoted(error_name),
+    )  # fmt: skip
+
+
 def key_taken(task_name: str, key: str, *, holder: UUID | None) -> None:
     """A job was not enqueued, because its key is held."""
     logger.info("key taken task=%s key=%s holder=%s", quoted(task_name), quoted(key), holder)
