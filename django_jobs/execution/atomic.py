@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 
@@ -13,17 +13,12 @@ from django_jobs.execution.attempt import Attempt
 from django_jobs.runs import Outcome, Then
 
 
-class Record(Protocol):
-    def __call__(self, outcome: Outcome) -> Any:
-        """Write the outcome into the open transaction. LeaseLost if the job is somebody else's by now."""
-
-
 class Recording(NamedTuple):
     """How an atomic task is recorded. The caller gives the functions that write."""
 
     using: str
     begin: Callable[[float], None]  # seconds until the time limit; called first in the transaction
-    record: Record
+    record: Callable[[Outcome], Any]  # writes into the open transaction; LeaseLost if the job is somebody else's
     committed: Callable[[Any], None]  # is given what `record` returned
 
 
@@ -34,9 +29,11 @@ class _Undo(Exception):
 def record_atomically(attempt: Attempt, call: Callable[[], Outcome], recording: Recording) -> Outcome | None:
     """Call inside a transaction that also records the success. None if it is recorded, or if the lease was lost."""
     outcome: Outcome | None = None
+    session: object = None
     try:
         with transaction.atomic(using=recording.using):
             recording.begin(attempt.task.effective(attempt.run.options).timeout.total_seconds())
+            session = connections[recording.using].connection
             outcome = call()
             if outcome.then is not Then.DONE:
                 raise _Undo  # noqa: TRY301  the only way to roll back is to raise
@@ -46,17 +43,18 @@ def record_atomically(attempt: Attempt, call: Callable[[], Outcome], recording: 
     except LeaseLost:
         return None
     except Exception as error:  # noqa: BLE001  a deferred constraint, a broken transaction, a connection that is gone
-        return _not_committed(attempt, error, recording.using)
+        return _not_committed(attempt, error, session, recording.using)
     recording.committed(recorded)
     return None
 
 
-def _not_committed(attempt: Attempt, error: Exception, using: str) -> Outcome:
-    if isinstance(error, (OperationalError, InterfaceError)) and not _is_connected(using):
+def _not_committed(attempt: Attempt, error: Exception, session: object, using: str) -> Outcome:
+    if isinstance(error, (OperationalError, InterfaceError)) and not _lives(session, using):
         return policy.undone(attempt, error)
     return policy.raised(attempt, error)
 
 
-def _is_connected(using: str) -> bool:
+def _lives(session: object, using: str) -> bool:
+    """Whether this driver's connection is still in use, and answers; Django opens another one as it leaves atomic()."""
     connection = connections[using]
-    return connection.connection is not None and connection.is_usable()
+    return session is not None and connection.connection is session and connection.is_usable()

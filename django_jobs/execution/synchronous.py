@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context
 from typing import Any
 
 from django_jobs import codec
@@ -35,7 +35,8 @@ def execute(
     """
 
     def call() -> Outcome:
-        return copy_context().run(_call, attempt, stopping, lets_through)
+        # Empty, not a copy: what a context holds may itself be changed, such as decimal's.
+        return Context().run(_call, attempt, stopping, lets_through)
 
     if attempt.task.atomic:
         return record_atomically(attempt, call, recording)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -37,7 +37,6 @@ class AsyncLoop:
         self._running: dict[Attempt, asyncio.Task[None]] = {}
         self._given_up: set[Attempt] = set()
         self._free = count
-        self._context = copy_context()
         self._is_filling = False
         self._database = DatabaseThread()
         self._loop = asyncio.new_event_loop()
@@ -83,7 +82,6 @@ class AsyncLoop:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._context = copy_context()
         try:
             self._loop.run_until_complete(self._database.open())
             self._loop.run_forever()
@@ -110,7 +108,7 @@ class AsyncLoop:
     def _start(self, attempt: Attempt) -> None:
         self._free -= 1
         # Not the context we are in: it may be that of the job that has just ended.
-        options: dict[str, Any] = {"loop": self._loop, "context": self._context.copy()}
+        options: dict[str, Any] = {"loop": self._loop, "context": Context()}
         if CAN_START_AT_ONCE:
             options["eager_start"] = True
         task = asyncio.Task(self._run(attempt), **options)

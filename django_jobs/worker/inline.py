@@ -72,7 +72,7 @@ def _effects(using: str) -> Iterator[None]:
     if not connection.in_atomic_block:
         yield
         return
-    savepoint = connection.savepoint()  # transaction.savepoint() is deprecated from Django 6.1 on
+    savepoint = connection.savepoint() or ""  # transaction.savepoint() is deprecated from Django 6.1 on
     yield
     if connection.needs_rollback or not _keep(savepoint, using):
         connection.needs_rollback = False

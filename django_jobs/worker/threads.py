@@ -38,6 +38,7 @@ class Threads:
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._started = 0
         self.slots: list[Slot] = []
+        self._given_up: list[Slot] = []
         for _ in range(count):
             self._add_slot()
 
@@ -79,6 +80,7 @@ class Threads:
             if slot.attempt is attempt:
                 slot.is_given_up = True
                 self.slots.remove(slot)
+                self._given_up.append(slot)
                 self._add_slot()
                 logs.thread_given_up(attempt.run, seconds=time.monotonic() - attempt.deadline)
                 return
@@ -90,7 +92,7 @@ class Threads:
         until = time.monotonic() + patience
         for slot in self.slots:
             slot.thread.join(max(0.0, until - time.monotonic()))
-        return not any(slot.thread.is_alive() for slot in self.slots)
+        return not any(slot.thread.is_alive() for slot in (*self.slots, *self._given_up))
 
     def _serve(self, slot: Slot) -> None:
         ended = time.monotonic()

@@ -7,9 +7,7 @@ from tests import processes
 
 
 @pytest.fixture
-def workers(
-    transactional_db: None, process_environment: dict[str, str], tmp_path: Path
-) -> Iterator[processes.Workers]:
+def workers(transactional_db: None, process_environment: dict[str, str], tmp_path: Path) -> Iterator[processes.Workers]:
     """Start worker processes on this test's database."""
     with processes.workers(process_environment, tmp_path) as started:
         yield started

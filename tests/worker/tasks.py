@@ -146,7 +146,7 @@ def leave_transaction_open(label: str) -> None:
     Effect.objects.create(label=label)
 
 
-@task(max_attempts=1)
+@task(max_attempts=1, backoff=0)
 def wait_for_go(label: str) -> None:
     """Wait for the test in the worker that tells it, and fail there."""
     folder = os.environ.get("TOLD_FOLDER")
