@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -140,6 +141,7 @@ def enqueue_on_commit(task: Task, /, *args: Any, using: str | None = None, **kwa
     data are on the jobs' database, `enqueue` is the safe one. The arguments are checked and frozen now; nothing is written
     if the transaction rolls back. The handle's id may turn out to be another's if the key is held by then.
     """
+    _refuse_event_loop()
     call = _task(task).bind(*args, **kwargs)
     job, database = _new_job(call), _database(call.task)
     transaction.on_commit(partial(_write, [job], database), using=using or DEFAULT_DB_ALIAS)
@@ -162,11 +164,14 @@ def once(key: str, *, scope: str = "", ttl: timedelta | float | None = None, usi
 
     database = using or router.db_for_write(JobKey)
     if not connections[database].in_atomic_block:
-        raise NotInTransaction(f"once({key!r}) needs transaction.atomic(), so that the key and its effect commit together.")
+        raise NotInTransaction(
+            f"once({key!r}) needs transaction.atomic(), so that the key and its effect commit together."
+        )
     span = None if ttl is None else registry.read_ttl("ttl", ttl)
     wanted = guard.Wanted(_once_scope(scope), registry.read_key(key), uuid4(), span)
     guard.acquire([wanted], using=database)
-    return guard.holders([(wanted.scope, wanted.key)], using=database).get((wanted.scope, wanted.key)) == wanted.holder_id
+    pair = (wanted.scope, wanted.key)
+    return guard.holders([pair], using=database).get(pair) == wanted.holder_id
 
 
 def _once_scope(scope: str) -> str:
@@ -204,7 +209,8 @@ def get_job(job_id: UUID | str, *, database: str | None = None) -> JobInfo:
     """
     from django_jobs.models import DeadLetter, Job, JobRun
 
-    wanted, using = _uuid(job_id), database or router.db_for_read(Job)
+    # Not where a router sends reads: a replica may not have the job yet that the caller has just enqueued.
+    wanted, using = _uuid(job_id), database or router.db_for_write(Job)
     job = Job.objects.using(using).filter(id=wanted).first()
     if job is not None:
         return _live(job)
@@ -222,7 +228,9 @@ def _task(task: object) -> Task:
     if isinstance(task, Task):
         return task
     name = getattr(task, "__qualname__", type(task).__name__)
-    raise TypeError(f"{name!r} is not a task. Put @task above the function, and give the function itself, not its result.")
+    raise TypeError(
+        f"{name!r} is not a task. Put @task above the function, and give the function itself, not its result."
+    )
 
 
 def _bind(call: object) -> Call:
@@ -259,13 +267,17 @@ def _new_job(call: Call) -> NewJob:
         queue_name=task.queue_name,
         priority=task.priority,
         payload=codec.encode_call(call.args, call.kwargs, max_size=get_settings().MAX_PAYLOAD_SIZE),
-        options=options.overrides(),
+        options=_options_text(options.overrides()),
         delay=options.delay,
         run_at=options.run_at,
         key=options.key,
         scope=task.key_scope,
         uniqueness=options.uniqueness,
     )
+
+
+def _options_text(options: dict[str, Any] | None) -> str | None:
+    return None if options is None else json.dumps(options)
 
 
 def _write(jobs: list[NewJob], using: str) -> list[JobHandle]:

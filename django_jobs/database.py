@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import DateTimeField, Func
+from django.db.models import DateTimeField, Func, JSONField, Model, QuerySet
 from django.utils import timezone
+
+M = TypeVar("M", bound=Model)
 
 
 def clock_sql(connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
@@ -88,3 +90,41 @@ def write_transaction(using: str) -> Iterator[None]:
             with connection.cursor() as cursor:
                 cursor.execute("DELETE FROM django_jobs_job WHERE 0")
         yield
+
+
+def after_commit(function: Callable[[], object], *, using: str) -> None:
+    """Call this once the current transaction has committed, at once outside of one; what it raises is logged.
+
+    In manual transaction management nobody can tell when that is, and it is not called.
+    """
+    connection = connections[using]
+    if connection.in_atomic_block or connection.get_autocommit():
+        transaction.on_commit(function, using=using, robust=True)
+
+
+def lock_rows(rows: QuerySet[M], *, using: str, wait: bool = False) -> QuerySet[M]:
+    """Lock these rows until the transaction ends; without `wait`, leave out those that somebody else has locked.
+
+    MariaDB before 10.6 cannot leave out, and waits. SQLite locks no rows: there a `write_transaction` is the only writer.
+    """
+    features = connections[using].features
+    if not features.has_select_for_update:
+        return rows
+    return rows.select_for_update(
+        skip_locked=features.has_select_for_update_skip_locked and not wait,
+        # The plain form would block inserts that refer to the row.
+        no_key=features.has_select_for_no_key_update,
+    )
+
+
+class StoredJSON(Func):
+    """JSON text for a JSON column, as it is: Django would parse it and write it anew."""
+
+    output_field = JSONField()
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> tuple[str, list[Any]]:
+        return ("%s::jsonb" if connection.vendor == "postgresql" else "%s"), [self.text]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
-from django.db import connections
-
 from django_jobs import logs
-from django_jobs.database import Clock, write_transaction
+from django_jobs.database import after_commit, lock_rows, read_clock, write_transaction
 from django_jobs.exceptions import JobDoesNotExist
 from django_jobs.lifecycle import guard
-from django_jobs.lifecycle.finish import carry_job
+from django_jobs.lifecycle.finish import announce_runs, carry_job
 from django_jobs.models import DeadLetter, Job, JobRun
+from django_jobs.runs import EndedRun, Then
 from django_jobs.statuses import JobStatus, RunStatus
 
 
@@ -25,22 +25,23 @@ def cancel(job_id: UUID, *, by: str = "", using: str) -> bool:
         JobDoesNotExist: no job has this id.
     """
     with write_transaction(using):
-        rows = Job.objects.using(using).filter(id=job_id)
-        if connections[using].features.has_select_for_update:
-            rows = rows.select_for_update()
-        job = rows.first()
+        rows = Job.objects.using(using).filter(id=job_id).defer("payload", "options")
+        job = lock_rows(rows, using=using, wait=True).first()
         if job is None:
             _require_ended(job_id, using=using)
             return False
-        _record(job, using=using)
-        Job.objects.using(using).filter(id=job.id).delete()
+        run = _as_run(job, using=using)
+        JobRun.objects.using(using).bulk_create([run])
+        Job.objects.using(using).filter(id=job.id)._raw_delete(using)
         if job.key is not None:
             guard.release([job.id], using=using)
+        if run.attempt:
+            after_commit(partial(announce_runs, [_ended(run)], using=using), using=using)
     logs.job_cancelled(job.id, task_name=job.task_name, by=by)
     return True
 
 
-def _record(job: Job, *, using: str) -> None:
+def _as_run(job: Job, *, using: str) -> JobRun:
     """Take the fence of the run under way, or stand for a run that never was."""
     is_running = job.status == JobStatus.RUNNING
     run = JobRun(
@@ -52,10 +53,30 @@ def _record(job: Job, *, using: str) -> None:
         task_name=job.task_name,
         queue_name=job.queue_name,
         started_at=job.claimed_at if is_running else None,
-        ended_at=Clock(),
+        ended_at=read_clock(using),
     )
     carry_job(run, job)
-    run.save(using=using, force_insert=True)
+    return run
+
+
+def _ended(run: JobRun) -> EndedRun:
+    started_at = run.started_at or run.ended_at
+    return EndedRun(
+        job_id=run.job_id,
+        claim_number=run.claim_number,
+        task_name=run.task_name,
+        queue_name=run.queue_name,
+        status=RunStatus.CANCELLED,
+        then=Then.DONE,
+        attempt=run.attempt,
+        duration=(run.ended_at - started_at).total_seconds(),
+        waited=max((started_at - run.run_at).total_seconds(), 0.0) if run.run_at else 0.0,
+        worker=run.worker,
+        error_type="",
+        error_text="",
+        retry_in=None,
+        reason=None,
+    )
 
 
 def _require_ended(job_id: UUID, *, using: str) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
-from django.db import connections, transaction
-from django.db.models import F
+from django.db import connections
+from django.db.models import F, Q, QuerySet
 
 from django_jobs import logs
-from django_jobs.database import Clock, read_clock, write_transaction
+from django_jobs.database import Clock, lock_rows, read_clock, write_transaction
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
 from django_jobs.models import Job
@@ -19,25 +21,33 @@ from django_jobs.runs import ClaimedRun, WorkerIdentity
 from django_jobs.statuses import JobStatus, Uniqueness
 
 PROMOTE_BATCH = 1000
+PARK_BATCH = 1000
 
 
 def claim(
-    worker: WorkerIdentity, queue_names: Sequence[str] | None, limit: int, known: frozenset[str], *, using: str
+    worker: WorkerIdentity,
+    queue_names: Sequence[str] | None,
+    limit: int,
+    known: frozenset[str],
+    *,
+    using: str,
+    rand: Callable[[], float] = random.random,
 ) -> list[ClaimedRun]:
     """Claim up to `limit` due jobs for a worker; with `queue_names` None of any queue.
 
-    Within a queue by priority, then run_at, then id; queues that have work are visited in turn. A job whose task is not in
-    `known` is parked as `waiting` on the way, uncharged, and claimed from there by a worker that knows it.
+    Within a queue by priority, then run_at, then id; which queue comes first is drawn anew each time, so that a full one
+    starves no other. A job whose task is not in `known` is parked as `waiting` on the way, uncharged, and made ready again
+    by a worker that knows it.
     """
+    ready, waiting = _look(queue_names, using=using)
+    if known.intersection(waiting):
+        _bring_back(known.intersection(waiting), queue_names, limit, using=using)
+        ready, _ = _look(queue_names, using=using)
+    start = int(rand() * len(ready))
     runs: list[ClaimedRun] = []
-    for queue_name in _queues_with_work(queue_names, using=using):
-        while len(runs) < limit:
-            claimed = _claim_queue(worker, queue_name, limit - len(runs), using=using)
-            runs += _park_unknown(worker, claimed, known, using=using)
-            if len(runs) == limit or not claimed:
-                break
-    if len(runs) < limit:
-        runs += _claim_waiting(worker, queue_names, limit - len(runs), known, using=using)
+    for queue_name in (*ready[start:], *ready[:start]):
+        if len(runs) < limit:
+            runs += _claim_known(worker, queue_name, limit - len(runs), known, using=using)
     started = [run.job_id for run in runs if run.uniqueness == Uniqueness.QUEUED]
     if started:
         guard.release(started, using=using)
@@ -49,9 +59,7 @@ def promote(*, using: str) -> int:
     due = Job.objects.using(using).filter(status=JobStatus.SCHEDULED, run_at__lte=Clock()).order_by("run_at", "id")
     if not due.exists():  # an idle worker must not ask SQLite for its only write lock
         return 0
-    with write_transaction(using):
-        ids = list(_locking(due, using).values_list("id", flat=True)[:PROMOTE_BATCH])
-        return Job.objects.using(using).filter(id__in=ids, status=JobStatus.SCHEDULED).update(status=JobStatus.READY)
+    return _make_ready(due, PROMOTE_BATCH, using=using)
 
 
 def seconds_to_next(*, using: str) -> float | None:
@@ -61,89 +69,102 @@ def seconds_to_next(*, using: str) -> float | None:
     return None if row is None else (row[0] - row[1]).total_seconds()
 
 
-# A loose index scan: one probe of the index of ready jobs per queue, however many jobs there are.
-_QUEUES = """
-    WITH RECURSIVE queues(name) AS (
-        SELECT min(queue_name) FROM django_jobs_job WHERE status = 'ready'
+# A loose index scan: one probe of the index per name, however many jobs there are.
+_NAMES = """
+    {column}s(name) AS (
+        SELECT min({column}) FROM django_jobs_job WHERE status = '{status}'
         UNION ALL
-        SELECT (SELECT min(job.queue_name) FROM django_jobs_job job WHERE job.status = 'ready' AND job.queue_name > queues.name)
-        FROM queues WHERE queues.name IS NOT NULL
-    )
-    SELECT name FROM queues WHERE name IS NOT NULL"""
+        SELECT (SELECT min(job.{column}) FROM django_jobs_job job WHERE job.status = '{status}' AND job.{column} > {column}s.name)
+        FROM {column}s WHERE {column}s.name IS NOT NULL
+    )"""
+_LOOK = f"""
+    WITH RECURSIVE {_NAMES.format(column="queue_name", status="ready")}, {_NAMES.format(column="task_name", status="waiting")}
+    SELECT 'ready', name FROM queue_names WHERE name IS NOT NULL
+    UNION ALL SELECT 'waiting', name FROM task_names WHERE name IS NOT NULL"""
 
 
-def _queues_with_work(queue_names: Sequence[str] | None, *, using: str) -> list[str]:
-    if queue_names is not None and len(queue_names) == 1:
-        return list(queue_names)
+def _look(queue_names: Sequence[str] | None, *, using: str) -> tuple[list[str], list[str]]:
+    """The queues in which something is ready, out of those asked for, and the tasks of which something is waiting."""
     with connections[using].cursor() as cursor:
-        cursor.execute(_QUEUES)
-        found = [row[0] for row in cursor.fetchall()]
-    return found if queue_names is None else [name for name in queue_names if name in found]
+        cursor.execute(_LOOK)
+        found = cursor.fetchall()
+    ready = {name for kind, name in found if kind == "ready"}
+    waiting = [name for kind, name in found if kind == "waiting"]
+    asked_for = sorted(ready) if queue_names is None else queue_names
+    return [name for name in asked_for if name in ready], waiting
 
 
-def _claim_queue(worker: WorkerIdentity, queue_name: str, limit: int, *, using: str) -> list[ClaimedRun]:
-    if connections[using].vendor == "postgresql":
-        return _claim_postgres(worker, queue_name, limit, using=using)
-    return _claim_rows(worker, _ready(queue_name, using), limit, using=using)
+def _bring_back(task_names: Iterable[str], queue_names: Sequence[str] | None, limit: int, *, using: str) -> None:
+    """Make ready again what waits for a worker that knows these tasks, as much as this one may claim now."""
+    for task_name in task_names:
+        waiting = Job.objects.using(using).filter(status=JobStatus.WAITING, task_name=task_name)
+        if queue_names is not None:
+            waiting = waiting.filter(queue_name__in=queue_names)
+        _make_ready(waiting.order_by("id"), limit, using=using)
 
 
-def _ready(queue_name: str, using: str) -> Any:
-    ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
-    return ready.order_by("-priority", "run_at", "id")
+def _make_ready(rows: QuerySet[Job], limit: int, *, using: str) -> int:
+    with write_transaction(using):
+        ids = list(lock_rows(rows, using=using).values_list("id", flat=True)[:limit])
+        return rows.order_by().filter(id__in=ids).update(status=JobStatus.READY, waiting_since=None)
 
 
-def _locking(rows: Any, using: str) -> Any:
-    """Lock what nobody else has locked, where the database can; elsewhere the transaction already holds the only write lock."""
-    features = connections[using].features
-    if not features.has_select_for_update_skip_locked:
-        return rows
-    return rows.select_for_update(skip_locked=True, no_key=features.has_select_for_no_key_update)
+def _claim_known(
+    worker: WorkerIdentity, queue_name: str, limit: int, known: frozenset[str], *, using: str
+) -> list[ClaimedRun]:
+    claim_rows = _claim_postgres if connections[using].vendor == "postgresql" else _claim_portable
+    runs: list[ClaimedRun] = []
+    while len(runs) < limit:
+        claimed = claim_rows(worker, queue_name, limit - len(runs), using=using)
+        runs += [run for run in claimed if run.task_name in known]
+        unknown = [run for run in claimed if run.task_name not in known]
+        if not unknown:
+            break
+        _park(unknown, worker, queue_name, known, using=using)
+    return runs
 
 
-_FIELDS = tuple(name for name in ClaimedRun._fields if name != "job_id")
-_QUEUE = "the queue's name stands here"
-_compiled: dict[tuple[str, int], tuple[str, tuple[Any, ...]]] = {}
+_FIELDS = ("id", *(name for name in ClaimedRun._fields if name != "job_id"))
+_PAYLOAD, _OPTIONS = ClaimedRun._fields.index("payload"), ClaimedRun._fields.index("options")
+# The status is part of the text: a prepared statement's generic plan could not use an index over one status.
+_CLAIM = f"""
+    WITH picked AS MATERIALIZED (
+        SELECT id FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s
+        ORDER BY priority DESC, run_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
+    ), claimed AS (
+        UPDATE django_jobs_job AS job
+        SET status = 'running', claim_number = claim_number + 1, attempt = attempt + 1, worker_id = %s,
+            claimed_at = statement_timestamp(), waiting_since = NULL
+        FROM picked WHERE job.id = picked.id
+        RETURNING {", ".join(f"job.{name}" for name in _FIELDS)}
+    )
+    SELECT * FROM claimed ORDER BY priority DESC, run_at, id"""
 
 
 def _claim_postgres(worker: WorkerIdentity, queue_name: str, limit: int, *, using: str) -> list[ClaimedRun]:
-    """Pick, mark and read by one statement, whose inner SELECT Django compiles once."""
-    picked, parameters = _pick(limit, using)
-    columns = ", ".join(f"job.{name}" for name in ("id", *_FIELDS))
-    sql = f"""
-        WITH picked AS MATERIALIZED ({picked}), claimed AS (
-            UPDATE django_jobs_job AS job
-            SET status = 'running', claim_number = claim_number + 1, attempt = attempt + 1, worker_id = %s,
-                claimed_at = statement_timestamp(), waiting_since = NULL
-            FROM picked WHERE job.id = picked.id
-            RETURNING {columns}
-        )
-        SELECT * FROM claimed ORDER BY priority DESC, run_at, id"""
+    """Pick, mark and read by one statement."""
     with connections[using].cursor() as cursor:
-        cursor.execute(sql, [*(queue_name if each == _QUEUE else each for each in parameters), worker.id])
+        cursor.execute(_CLAIM, [queue_name, limit, worker.id])
         rows = cursor.fetchall()
-    return [
-        ClaimedRun(*row[:5], json.loads(row[5]), *row[6:12], row[12] and json.loads(row[12]), *row[13:]) for row in rows
-    ]
+    return [ClaimedRun(*row)._replace(payload=_parsed(row[_PAYLOAD]), options=_parsed(row[_OPTIONS])) for row in rows]
 
 
-def _pick(limit: int, using: str) -> tuple[str, tuple[Any, ...]]:
-    """The SELECT of the ids to claim, as SQL and parameters with `_QUEUE` for the queue's name."""
-    found = _compiled.get((using, limit))
-    if found is None:
-        with transaction.atomic(using=using):  # Django compiles FOR UPDATE only inside a transaction
-            rows = _locking(_ready(_QUEUE, using), using).values("id")[:limit]
-            found = _compiled[using, limit] = rows.query.get_compiler(using=using).as_sql()
-    return found
+def _parsed(text: str | None) -> Any:
+    """A JSON column's value, or its text where Python cannot parse it: that job must not stop the others of its batch."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
-def _claim_rows(worker: WorkerIdentity, rows: Any, limit: int, *, using: str) -> list[ClaimedRun]:
-    """The same by three plain statements, for the other databases and the rarer ways in."""
+def _claim_portable(worker: WorkerIdentity, queue_name: str, limit: int, *, using: str) -> list[ClaimedRun]:
+    """The same by plain statements."""
+    ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
     with write_transaction(using):
-        jobs = list(_locking(rows, using)[:limit])
-        if not jobs:
-            return []
+        rows = lock_rows(ready.order_by("-priority", "run_at", "id"), using=using)
+        claimed = [ClaimedRun(*row) for row in rows.values_list(*_FIELDS)[:limit]]
         now = read_clock(using)
-        Job.objects.using(using).filter(id__in=[job.id for job in jobs]).update(
+        ready.filter(id__in=[run.job_id for run in claimed]).update(
             status=JobStatus.RUNNING,
             claim_number=F("claim_number") + 1,
             attempt=F("attempt") + 1,
@@ -151,33 +172,27 @@ def _claim_rows(worker: WorkerIdentity, rows: Any, limit: int, *, using: str) ->
             claimed_at=now,
             waiting_since=None,
         )
-    for job in jobs:
-        job.claim_number, job.attempt, job.claimed_at = job.claim_number + 1, job.attempt + 1, now
-    return [ClaimedRun(job.id, *(getattr(job, name) for name in _FIELDS)) for job in jobs]
+    return [run._replace(claim_number=run.claim_number + 1, attempt=run.attempt + 1, claimed_at=now) for run in claimed]
 
 
-def _claim_waiting(
-    worker: WorkerIdentity, queue_names: Sequence[str] | None, limit: int, known: frozenset[str], *, using: str
-) -> list[ClaimedRun]:
-    rows = Job.objects.using(using).filter(status=JobStatus.WAITING)
-    if not rows.exists():
-        return []
-    rows = rows.filter(task_name__in=known)
-    if queue_names is not None:
-        rows = rows.filter(queue_name__in=queue_names)
-    return _claim_rows(worker, rows.order_by("id"), limit, using=using)
-
-
-def _park_unknown(
-    worker: WorkerIdentity, claimed: list[ClaimedRun], known: frozenset[str], *, using: str
-) -> list[ClaimedRun]:
-    """Put what this worker does not know aside, as if it had never been claimed. The rest."""
-    unknown = [run for run in claimed if run.task_name not in known]
-    if not unknown:
-        return claimed
-    Job.objects.using(using).filter(fence((run[:2] for run in unknown), worker)).update(
-        status=JobStatus.WAITING, worker_id=None, attempt=F("attempt") - 1, waiting_since=Clock()
-    )
-    for task_name, count in Counter(run.task_name for run in unknown).items():
+def _park(
+    claimed: Sequence[ClaimedRun], worker: WorkerIdentity, queue_name: str, known: frozenset[str], *, using: str
+) -> None:
+    """Put what this worker does not know aside, as if it had never been claimed, and what lies right behind it as well."""
+    ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
+    with write_transaction(using):
+        parked = _set_aside(fence((run[:2] for run in claimed), worker), using=using, attempt=F("attempt") - 1)
+        ahead = ready.order_by("-priority", "run_at", "id").values_list("id", "task_name")[:PARK_BATCH]
+        unknown = [job_id for job_id, task_name in ahead if task_name not in known]
+        parked += _set_aside(Q(id__in=unknown, status=JobStatus.READY), using=using)
+    for task_name, count in Counter(parked).items():
         logs.jobs_parked(count, task_name=task_name)
-    return [run for run in claimed if run.task_name in known]
+
+
+def _set_aside(condition: Q, *, using: str, **changes: Any) -> list[str]:
+    """Park the jobs that meet the condition and that nobody has locked. The task of each."""
+    rows = Job.objects.using(using).filter(condition)
+    tasks: dict[UUID, str] = dict(lock_rows(rows, using=using).values_list("id", "task_name"))
+    changes |= {"status": JobStatus.WAITING, "worker_id": None, "waiting_since": Clock()}
+    rows.filter(id__in=list(tasks)).update(**changes)
+    return list(tasks.values())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -13,7 +13,7 @@ from django.db.models import Case, DateTimeField, Value, When
 from django.db.models.lookups import GreaterThan
 
 from django_jobs import logs
-from django_jobs.database import Clock
+from django_jobs.database import Clock, StoredJSON
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.wake import wake_on_commit
 from django_jobs.models import Job
@@ -24,14 +24,14 @@ ROUNDS = 10  # how often a key whose holder vanished between two statements is t
 
 
 class NewJob(NamedTuple):
-    """A job as it will be written. `payload` is the codec's JSON text; `scope` is that of the key."""
+    """A job as it will be written. `payload` (the codec's) and `options` are JSON text; `scope` is that of the key."""
 
     id: UUID
     task_name: str
     queue_name: str
     priority: int
     payload: str
-    options: dict[str, Any] | None = None
+    options: str | None = None
     delay: timedelta | None = None  # or run_at; neither is now
     run_at: datetime | None = None
     key: str | None = None
@@ -53,14 +53,22 @@ def enqueue(jobs: Sequence[NewJob], *, using: str) -> list[Enqueued]:
     A key that is held is no error: its holder is the answer. Workers are woken after the commit.
     """
     answers: dict[UUID, Enqueued] = {}
-    for start in range(0, len(jobs), CHUNK):
-        answers.update(_enqueue_chunk(jobs[start : start + CHUNK], using=using))
+    # Each statement sorts its own keys; over several of them, two calls must not wait for each other in a circle either.
+    ordered = jobs if len(jobs) <= CHUNK else sorted(jobs, key=lambda job: (job.key or "", job.scope))
+    with nullcontext() if len(jobs) == 1 else _one_transaction(using):
+        for start in range(0, len(jobs), CHUNK):
+            answers.update(_enqueue_chunk(ordered[start : start + CHUNK], using=using))
     created = [job for job in jobs if answers[job.id].created]
     if created:
         wake_on_commit((job.queue_name for job in created), using=using)
         if immediate is not None:
             immediate(using)
     return [answers[job.id] for job in jobs]
+
+
+def _one_transaction(using: str) -> AbstractContextManager[object]:
+    """The caller's transaction, or one of our own."""
+    return nullcontext() if connections[using].in_atomic_block else transaction.atomic(using=using)
 
 
 # Set by the app when it is ready: runs what is ready in the calling thread if settings say so (a test mode).
@@ -134,7 +142,7 @@ def _insert_postgres(jobs: Sequence[NewJob], *, using: str) -> set[UUID]:
         [job.queue_name for job in jobs],
         [job.priority for job in jobs],
         [job.payload for job in jobs],
-        [None if job.options is None else json.dumps(job.options) for job in jobs],
+        [job.options for job in jobs],
         [job.key for job in jobs],
         [job.uniqueness for job in jobs],
         [job.scope for job in jobs],
@@ -175,8 +183,8 @@ def _as_row(job: NewJob) -> Job:
         task_name=job.task_name,
         queue_name=job.queue_name,
         priority=job.priority,
-        payload=json.loads(job.payload),
-        options=job.options,
+        payload=StoredJSON(job.payload),
+        options=None if job.options is None else StoredJSON(job.options),
         key=job.key,
         uniqueness=job.uniqueness,
         enqueued_at=job.enqueued_at or Clock(),
@@ -187,4 +195,3 @@ def _as_row(job: NewJob) -> Job:
 
 def _is_later(moment: datetime) -> Any:
     return GreaterThan(Value(moment, output_field=DateTimeField()), Clock())
-

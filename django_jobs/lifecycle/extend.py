@@ -15,9 +15,7 @@ from django_jobs.runs import WorkerIdentity
 from django_jobs.statuses import JobStatus
 
 
-def register(
-    name: str, queue_names: Sequence[str] | None, task_names: Sequence[str], *, using: str
-) -> WorkerIdentity:
+def register(name: str, queue_names: Sequence[str] | None, task_names: Sequence[str], *, using: str) -> WorkerIdentity:
     """Write the row of a worker that starts. Its id is new each time; an empty name becomes host:pid."""
     worker = WorkerIdentity(job_id(), (name or f"{socket.gethostname()}:{os.getpid()}")[:200])
     Worker.objects.using(using).create(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import DataError, IntegrityError, connections
-from django.db.models import F
+from django.db import DatabaseError, DataError, IntegrityError, connections
+from django.db.models import F, Subquery
 
 from django_jobs import logs, signals
-from django_jobs.database import Clock, write_transaction
+from django_jobs.database import Clock, StoredJSON, lock_rows, write_transaction
 from django_jobs.errors import ErrorRecord
 from django_jobs.exceptions import LeaseLost
 from django_jobs.lifecycle import guard
@@ -22,17 +21,22 @@ from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.runs import Charge, Death, EndedRun, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, JobStatus, RunStatus
 
-# What a driver or database says of a value it cannot store; a lone surrogate is not even a database error.
-UNSTORABLE = (DataError, IntegrityError, ValueError, TypeError, OverflowError)
+BATCH = 100  # outcomes per transaction: a statement with more of them might be too long for MariaDB
+MOST = 2**31 - 1  # what a counter's column holds
 
 
 @dataclass(slots=True)
 class Finished:
-    """What became of a batch: recorded; lost to another claim (nothing was changed); or kept, as somebody locks the row."""
+    """What became of a batch.
+
+    Each outcome was recorded; or lost to another claim (nothing was changed); or kept, as somebody locks the row; or refused,
+    as the database takes no row about this run, which cannot be mended by trying again.
+    """
 
     recorded: list[Outcome] = field(default_factory=list)
     lost: list[Outcome] = field(default_factory=list)
     kept: list[Outcome] = field(default_factory=list)
+    refused: list[Outcome] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     worker: str = ""
 
@@ -40,6 +44,7 @@ class Finished:
         self.recorded += other.recorded
         self.lost += other.lost
         self.kept += other.kept
+        self.refused += other.refused
         self.deaths += other.deaths
         return self
 
@@ -53,8 +58,11 @@ def finish(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -
 
     A row that somebody locks is not waited for: its outcome comes back as `kept`, to be given again. If a value cannot be
     stored, the batch is halved until the bad one is alone, and that job dies with the reason.
+
+    Raises:
+        django.db.Error: the database is away. What was recorded stays so: give all of them again.
     """
-    finished = _finish(outcomes, worker, using=using)
+    finished = record(outcomes, worker, using=using)
     for outcome in finished.lost:
         logs.lease_lost(outcome.run, worker=worker.name)
     announce(finished, using=using)
@@ -69,47 +77,73 @@ def finish_atomically(outcome: Outcome, worker: WorkerIdentity, *, using: str) -
     """
     with write_transaction(using):
         finished = _record([outcome], worker, using=using, wait=True)
-        if not finished.recorded:
-            raise LeaseLost(f"Job {outcome.run.job_id} was taken over while its run was under way.")
+    if not finished.recorded:
+        logs.lease_lost(outcome.run, worker=worker.name)
+        raise LeaseLost(f"Job {outcome.run.job_id} was taken over while its run was under way.")
+    return finished
+
+
+def record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -> Finished:
+    """Like `finish`, but tell nobody: for callers with a transaction of their own, who `announce` after it."""
+    finished = Finished(worker=worker.name)
+    for start in range(0, len(outcomes), BATCH):
+        finished += _halve_until_stored(outcomes[start : start + BATCH], worker, using=using)
     return finished
 
 
 def announce(finished: Finished, *, using: str) -> None:
     """Send the signals of a committed batch."""
-    if finished.recorded:
-        signals.runs_ended.send_robust(sender=JobRun, runs=finished.ended_runs(), using=using)
+    announce_runs(finished.ended_runs(), using=using)
     if finished.deaths:
         signals.jobs_died.send_robust(sender=DeadLetter, letters=finished.deaths, using=using)
 
 
-def _finish(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -> Finished:
-    if not outcomes:
-        return Finished(worker=worker.name)
+def announce_runs(runs: list[EndedRun], *, using: str) -> None:
+    if runs:
+        signals.runs_ended.send_robust(sender=JobRun, runs=runs, using=using)
+
+
+def _halve_until_stored(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -> Finished:
     try:
         with write_transaction(using):
             return _record(outcomes, worker, using=using)
-    except UNSTORABLE as error:
-        if len(outcomes) > 1:
-            half = len(outcomes) // 2
-            finished = _finish(outcomes[:half], worker, using=using)
-            finished += _finish(outcomes[half:], worker, using=using)
-            return finished
-        if outcomes[0].reason is DeathReason.BAD_ROW:
+    except Exception as error:
+        if not _is_about_a_value(error):
             raise
-        return _finish([_unstorable(outcomes[0], error)], worker, using=using)
+        if len(outcomes) == 1:
+            return _bury_unstorable(outcomes[0], error, worker, using=using)
+    half = len(outcomes) // 2
+    finished = _halve_until_stored(outcomes[:half], worker, using=using)
+    finished += _halve_until_stored(outcomes[half:], worker, using=using)
+    return finished
 
 
-def _unstorable(outcome: Outcome, error: Exception) -> Outcome:
-    text = f"The outcome ({outcome.status}) could not be stored: {type(error).__name__}."
-    return replace(
-        outcome,
-        status=RunStatus.FAILED,
-        then=Then.DIE,
-        charge=Charge.FAILURE,
+def _is_about_a_value(error: Exception) -> bool:
+    """Whether a driver or database says that it cannot store a value; of a lone surrogate not even by a database error."""
+    if isinstance(error, (DataError, IntegrityError, ValueError, TypeError, OverflowError)):
+        return True
+    if not isinstance(error, DatabaseError):
+        return False
+    # Class 54 of PostgreSQL: nested too deeply, too long. 3140 of MySQL: invalid JSON.
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate.startswith("54") or error.args[:1] == (3140,)
+
+
+def _bury_unstorable(outcome: Outcome, error: Exception, worker: WorkerIdentity, *, using: str) -> Finished:
+    """Let the job die with what is left of its outcome: nothing but our own words."""
+    name = type(error).__name__
+    if outcome.reason is DeathReason.BAD_ROW:
+        logs.outcome_refused(outcome.run, name, worker=worker.name)
+        return Finished(refused=[outcome])
+    death = Outcome(
+        outcome.run,
+        RunStatus.FAILED,
+        Then.DIE,
+        Charge.FAILURE,
         reason=DeathReason.BAD_ROW,
-        error=ErrorRecord(error_type=type(error).__name__, text=text, traceback="", fingerprint=""),
-        result=None,
+        error=ErrorRecord(name, f"The outcome ({outcome.status.value}) could not be stored: {name}.", "", "bad-row"),
     )
+    return _halve_until_stored([death], worker, using=using)
 
 
 def _record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool = False) -> Finished:
@@ -133,32 +167,32 @@ def _record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, 
 def _lock(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> dict[UUID, Job]:
     """The job rows that are still under these claims and that nobody else has locked."""
     rows = Job.objects.using(using).filter(fence((each.run[:2] for each in outcomes), worker))
-    features = connections[using].features
-    if features.has_select_for_update:
-        rows = rows.select_for_update(skip_locked=features.has_select_for_update_skip_locked and not wait)
-    return {job.id: job for job in rows}
+    return {job.id: job for job in lock_rows(rows.defer("payload", "options"), using=using, wait=wait)}
 
 
-def _sort_missing(
-    missing: Sequence[Outcome], worker: WorkerIdentity, finished: Finished, *, using: str
-) -> None:
+def _sort_missing(missing: Sequence[Outcome], worker: WorkerIdentity, finished: Finished, *, using: str) -> None:
     """Tell apart: locked by somebody just now, recorded by an earlier try whose answer was lost, taken over."""
     if not missing:
         return
     fences = [each.run[:2] for each in missing]
     locked = set(Job.objects.using(using).filter(fence(fences, worker)).values_list("id", flat=True))
-    recorded = set(
-        JobRun.objects.using(using)
-        .filter(job_id__in=[job_id for job_id, _ in fences], worker=worker.name)
-        .values_list("job_id", "claim_number", "status")
-    )
+    runs = JobRun.objects.using(using).filter(job_id__in=[job_id for job_id, _ in fences])
+    recorded = {row[:2]: row[2] for row in runs.values_list("job_id", "claim_number", "status")}
+    again = []
     for outcome in missing:
         if outcome.run.job_id in locked:
             finished.kept.append(outcome)
-        elif (*outcome.run[:2], outcome.status.value) in recorded:
-            finished.recorded.append(outcome)
+        elif _is_own_record(outcome, recorded.get(outcome.run[:2])):
+            again.append(outcome)
         else:
             finished.lost.append(outcome)
+    finished.recorded += again
+    finished.deaths += _deaths((each.run.job_id for each in again if each.then is not Then.RETRY), using=using)
+
+
+def _is_own_record(outcome: Outcome, status: str | None) -> bool:
+    """Whether a run recorded under our fence is by ourselves: the others who may end it leave their own marks."""
+    return status == outcome.status or status not in (None, RunStatus.LOST, RunStatus.CANCELLED)
 
 
 def _write(
@@ -166,16 +200,14 @@ def _write(
 ) -> None:
     JobRun.objects.using(using).bulk_create([_as_run(each, jobs[each.run.job_id], worker) for each in outcomes])
     dead = [each for each in outcomes if each.then is Then.DIE]
-    letters = [_as_letter(each, jobs[each.run.job_id], worker) for each in dead]
-    DeadLetter.objects.using(using).bulk_create(letters)
-    finished.deaths += [
-        _death(each, letter) for each, letter in zip(dead, _with_ids(letters, using=using), strict=True)
-    ]
-    done = [each for each in outcomes if each.then is Then.DONE]
+    DeadLetter.objects.using(using).bulk_create([_as_letter(each, jobs[each.run.job_id], worker) for each in dead])
+    finished.deaths += _deaths((each.run.job_id for each in dead), using=using)
     for outcome in outcomes:
         if outcome.then in (Then.RETRY, Then.RETURN):
-            _send_back(outcome, jobs[outcome.run.job_id], using=using)
-    Job.objects.using(using).filter(id__in=[each.run.job_id for each in (*dead, *done)]).delete()
+            _send_back(outcome, using=using)
+    done = [each for each in outcomes if each.then is Then.DONE]
+    ended = Job.objects.using(using).filter(id__in=[each.run.job_id for each in (*dead, *done)])
+    ended._raw_delete(using)
     guard.settle(
         [(each.run.job_id, each.run.uniqueness, each.key_ttl) for each in done if each.run.key is not None],
         [each.run.job_id for each in dead if each.run.key is not None],
@@ -183,23 +215,10 @@ def _write(
     )
 
 
-def _with_ids(letters: list[DeadLetter], *, using: str) -> list[DeadLetter]:
-    """The letters with their ids, read back where the database returns none (MySQL)."""
-    if any(letter.id is None for letter in letters):
-        ids = dict(
-            DeadLetter.objects.using(using)
-            .filter(job_id__in=[letter.job_id for letter in letters])
-            .values_list("job_id", "id")
-        )
-        for letter in letters:
-            letter.id = ids[letter.job_id]
-    return letters
-
-
 _COUNTER = {Charge.FAILURE: "failures", Charge.CRASH: "crashes", Charge.INTERRUPTION: "interruptions"}
 
 
-def _send_back(outcome: Outcome, job: Job, *, using: str) -> None:
+def _send_back(outcome: Outcome, *, using: str) -> None:
     """Make the job wait for its next run; its row is locked by us."""
     later = outcome.delay if outcome.delay and outcome.delay > timedelta(0) else None
     is_later = outcome.then is Then.RETRY and (later is not None or outcome.until is not None)
@@ -211,7 +230,7 @@ def _send_back(outcome: Outcome, job: Job, *, using: str) -> None:
         changes["run_at"] = outcome.until or Clock(later)
     if counter := _COUNTER.get(outcome.charge):
         changes[counter] = F(counter) + 1
-    Job.objects.using(using).filter(id=job.id).update(**changes)
+    Job.objects.using(using).filter(id=outcome.run.job_id).update(**changes)
 
 
 def _as_run(outcome: Outcome, job: Job, worker: WorkerIdentity) -> JobRun:
@@ -230,7 +249,7 @@ def _as_run(outcome: Outcome, job: Job, worker: WorkerIdentity) -> JobRun:
         error_type=error.error_type[:200] if error else "",
         error_text=error.text if error else "",
         traceback=error.traceback if error else "",
-        result=None if outcome.result is None else json.loads(outcome.result),
+        result=None if outcome.result is None else StoredJSON(outcome.result),
     )
     if run.is_last:
         carry_job(run, job)
@@ -240,22 +259,27 @@ def _as_run(outcome: Outcome, job: Job, worker: WorkerIdentity) -> JobRun:
 def carry_job(run: JobRun, job: Job) -> None:
     """Let a job's last run carry what the job was."""
     run.priority, run.enqueued_at, run.run_at = job.priority, job.enqueued_at, job.run_at
-    run.payload, run.key = job.payload, job.key
+    run.payload, run.key = _stored(job, "payload"), job.key
+
+
+def _stored(job: Job, column: str) -> Subquery:
+    """The value of a job's JSON column as it is: not every value that a column holds survives being parsed and written."""
+    return Subquery(Job.objects.filter(id=job.id).values(column))
 
 
 def _as_letter(outcome: Outcome, job: Job, worker: WorkerIdentity) -> DeadLetter:
     error = outcome.error
     counts = {"failures": job.failures, "crashes": job.crashes, "interruptions": job.interruptions}
     if counter := _COUNTER.get(outcome.charge):
-        counts[counter] += 1
+        counts[counter] = min(counts[counter] + 1, MOST)
     return DeadLetter(
         job_id=job.id,
         reason=outcome.reason or DeathReason.OUT_OF_TRIES,
         task_name=job.task_name,
         queue_name=job.queue_name,
         priority=job.priority,
-        payload=job.payload,
-        options=job.options,
+        payload=_stored(job, "payload"),
+        options=_stored(job, "options"),
         key=job.key,
         uniqueness=job.uniqueness,
         attempt=job.attempt,
@@ -271,16 +295,14 @@ def _as_letter(outcome: Outcome, job: Job, worker: WorkerIdentity) -> DeadLetter
     )
 
 
-def _death(outcome: Outcome, letter: DeadLetter) -> Death:
-    return Death(
-        letter_id=letter.id,
-        job_id=letter.job_id,
-        task_name=letter.task_name,
-        queue_name=letter.queue_name,
-        reason=DeathReason(letter.reason),
-        error_type=letter.error_type,
-        error_text=letter.error_text,
-    )
+def _deaths(job_ids: Iterable[UUID], *, using: str) -> list[Death]:
+    """The letters of these jobs, as signals carry them."""
+    ids = list(job_ids)
+    if not ids:
+        return []
+    letters = DeadLetter.objects.using(using).filter(job_id__in=ids).order_by("id")
+    fields = ("id", "job_id", "task_name", "queue_name", "reason", "error_type", "error_text")
+    return [Death(*row)._replace(reason=DeathReason(row[4])) for row in letters.values_list(*fields)]
 
 
 def _ended(outcome: Outcome, worker: str) -> EndedRun:
@@ -333,9 +355,7 @@ _KEYS = """, freed AS (
     )"""
 
 
-def _succeed_postgres(
-    outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool
-) -> set[UUID]:
+def _succeed_postgres(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> set[UUID]:
     """Record successes by one statement. The ids of those recorded."""
     columns: list[Any] = [
         [each.run.job_id for each in outcomes],
@@ -350,4 +370,3 @@ def _succeed_postgres(
     with connections[using].cursor() as cursor:
         cursor.execute(sql, [*columns, worker.id, worker.name])
         return {row[0] for row in cursor.fetchall()}
-

@@ -134,9 +134,7 @@ def keep_for(holder_id: UUID, ttl: timedelta, *, using: str) -> None:
     JobKey.objects.using(using).filter(holder_id=holder_id).update(expires_at=Clock(ttl))
 
 
-def settle(
-    succeeded: Iterable[tuple[UUID, str, timedelta | None]], ended: Iterable[UUID], *, using: str
-) -> None:
+def settle(succeeded: Iterable[tuple[UUID, str, timedelta | None]], ended: Iterable[UUID], *, using: str) -> None:
     """What becomes of the keys of jobs that ended: (job, uniqueness, key_ttl) for successes, ids for the others."""
     freed = list(ended)
     for job_id, uniqueness, ttl in succeeded:

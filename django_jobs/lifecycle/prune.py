@@ -29,7 +29,7 @@ def prune(*, using: str, should_stop: Callable[[], bool] = lambda: False) -> dic
         while not should_stop():
             deleted = _delete_batch(rows)
             counts[name] += deleted
-            if deleted < get_settings().PRUNE_BATCH:
+            if not deleted:
                 break
     logs.rows_pruned(counts)
     return dict(counts)
@@ -69,7 +69,5 @@ def _old_rows(using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
 def _delete_batch(rows: QuerySet[Any]) -> int:
     """Delete the first PRUNE_BATCH of these rows; the condition is repeated, as a key may have been taken over since."""
     ids = list(rows.values_list("pk", flat=True)[: get_settings().PRUNE_BATCH])
-    if not ids:
-        return 0
-    rows.order_by().filter(pk__in=ids).delete()
-    return len(ids)
+    # Raw: a project's receiver of every model's post_delete must not cost one query a row.
+    return rows.order_by().filter(pk__in=ids)._raw_delete(rows.db) if ids else 0

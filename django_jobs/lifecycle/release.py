@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db.models import F, Q
 
+from django_jobs.database import lock_rows, write_transaction
 from django_jobs.models import Job
 from django_jobs.runs import WorkerIdentity
 from django_jobs.statuses import JobStatus
@@ -24,6 +25,11 @@ def fence(claims: Iterable[tuple[UUID, int]], worker: WorkerIdentity) -> Q:
 
 
 def release(claims: Iterable[tuple[UUID, int]], worker: WorkerIdentity, *, using: str) -> int:
-    """Hand these (job id, claim number) pairs back, uncharged and without a run. How many were still this worker's."""
+    """Hand these (job id, claim number) pairs back, uncharged and without a run. How many were still this worker's.
+
+    A row that somebody locks is not waited for: `extend.held` still names it.
+    """
     rows = Job.objects.using(using).filter(fence(claims, worker))
-    return rows.update(status=JobStatus.READY, worker_id=None, attempt=F("attempt") - 1)
+    with write_transaction(using):
+        ids = list(lock_rows(rows, using=using).values_list("id", flat=True))
+        return rows.filter(id__in=ids).update(status=JobStatus.READY, worker_id=None, attempt=F("attempt") - 1)

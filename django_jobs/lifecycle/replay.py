@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import enum
-import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connections
+from django.db.models import Case, TextField, UUIDField, Value, When
+from django.db.models.functions import Cast
 
 from django_jobs import ids, logs
-from django_jobs.database import read_clock, write_transaction
+from django_jobs.database import lock_rows, read_clock, write_transaction
 from django_jobs.lifecycle.enqueue import Enqueued, NewJob, enqueue
 from django_jobs.models import DeadLetter
 from django_jobs.registry import Task, find
 from django_jobs.statuses import LetterStatus
+
+CLOSED_AT_ONCE = 200  # letters
 
 
 class ReplayResult(enum.Enum):
@@ -58,13 +61,14 @@ def replay_many(
     """
     with write_transaction(using):
         letters = _lock(letter_ids, using=using)
+        texts = _json_texts(letters, using=using)
         jobs = {
-            letter.id: _as_job(letter, task, spread * rand())
+            letter.id: _as_job(letter, *texts[letter.id], task, spread * rand())
             for letter in letters.values()
             if letter.status == LetterStatus.OPEN and (task := find(letter.task_name))
         }
         answers = dict(zip(jobs, enqueue(list(jobs.values()), using=using), strict=True))
-        _close(letters, answers, by=by, using=using)
+        _close(answers, by=by, using=using)
     replays = [_replay(letter_id, letters.get(letter_id), answers.get(letter_id)) for letter_id in letter_ids]
     for each in replays:
         if each.result is ReplayResult.REPLAYED and each.job_id:
@@ -83,20 +87,25 @@ def discard(letter_id: int, *, by: str, using: str) -> bool:
 
 def _lock(letter_ids: Sequence[int], *, using: str) -> dict[int, DeadLetter]:
     # In one order, and waiting: a second replay of the same letter reads what the first one left.
-    rows = DeadLetter.objects.using(using).filter(id__in=letter_ids).order_by("id")
-    if connections[using].features.has_select_for_update:
-        rows = rows.select_for_update()
-    return {letter.id: letter for letter in rows}
+    rows = DeadLetter.objects.using(using).filter(id__in=letter_ids).defer("payload", "options").order_by("id")
+    return {letter.id: letter for letter in lock_rows(rows, using=using, wait=True)}
 
 
-def _as_job(letter: DeadLetter, task: Task, delay: timedelta) -> NewJob:
+def _json_texts(letter_ids: Iterable[int], *, using: str) -> dict[int, tuple[str, str | None]]:
+    """The text of each letter's payload and options: not every value that a column holds survives being parsed."""
+    rows = DeadLetter.objects.using(using).filter(id__in=list(letter_ids))
+    texts = rows.values_list("id", Cast("payload", TextField()), Cast("options", TextField()))
+    return {letter_id: (payload, options) for letter_id, payload, options in texts}
+
+
+def _as_job(letter: DeadLetter, payload: str, options: str | None, task: Task, delay: timedelta) -> NewJob:
     return NewJob(
         id=ids.job_id(),
         task_name=letter.task_name,
         queue_name=letter.queue_name,
         priority=letter.priority,
-        payload=json.dumps(letter.payload, ensure_ascii=False),
-        options=letter.options,
+        payload=payload,
+        options=options,
         delay=delay or None,
         key=letter.key,
         scope=task.key_scope,
@@ -105,14 +114,26 @@ def _as_job(letter: DeadLetter, task: Task, delay: timedelta) -> NewJob:
     )
 
 
-def _close(letters: dict[int, DeadLetter], answers: dict[int, Enqueued], *, by: str, using: str) -> None:
+def _close(answers: dict[int, Enqueued], *, by: str, using: str) -> None:
     now = read_clock(using)
-    replayed = [letters[letter_id] for letter_id, answer in answers.items() if answer.created]
-    for letter in replayed:
-        letter.status, letter.replayed_as = LetterStatus.REPLAYED, answers[letter.id].id
-        letter.closed_at, letter.closed_by = now, by[:254]
-    fields = ["status", "replayed_as", "closed_at", "closed_by"]
-    DeadLetter.objects.using(using).bulk_update(replayed, fields, batch_size=200)
+    replayed = [(letter_id, answer.id) for letter_id, answer in answers.items() if answer.created]
+    for start in range(0, len(replayed), CLOSED_AT_ONCE):
+        new_ids = dict(replayed[start : start + CLOSED_AT_ONCE])
+        # Not bulk_update, which writes a CASE for each column: four times the cost, and three of them are the same.
+        DeadLetter.objects.using(using).filter(id__in=new_ids).update(
+            status=LetterStatus.REPLAYED,
+            closed_at=now,
+            closed_by=by[:254],
+            replayed_as=_looked_up(new_ids, using=using),
+        )
+
+
+def _looked_up(new_ids: dict[int, UUID], *, using: str) -> Case | Cast:
+    whens = (When(id=letter_id, then=Value(job_id, output_field=UUIDField())) for letter_id, job_id in new_ids.items())
+    case = Case(*whens, output_field=UUIDField())
+    if connections[using].features.requires_casted_case_in_updates:
+        return Cast(case, output_field=UUIDField())
+    return case
 
 
 def _replay(letter_id: int, letter: DeadLetter | None, answer: Enqueued | None) -> Replay:

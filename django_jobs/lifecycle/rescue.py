@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db import connections
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from django_jobs import logs
 from django_jobs.backoff import Backoff
 from django_jobs.conf import get_settings
-from django_jobs.database import Clock, read_clock, write_transaction
+from django_jobs.database import Clock, lock_rows, read_clock, write_transaction
 from django_jobs.errors import ErrorRecord
 from django_jobs.ids import job_id
-from django_jobs.lifecycle.finish import finish
+from django_jobs.lifecycle.finish import Finished, announce, record
 from django_jobs.models import Job, Worker
 from django_jobs.registry import find
 from django_jobs.runs import Charge, ClaimedRun, Outcome, Then, WorkerIdentity
@@ -28,7 +27,9 @@ def rescue(*, using: str, limit: int = 100) -> int:
     """
     gone = Worker.objects.using(using).filter(lease_expires_at__lt=Clock()).values_list("id", "name")
     rescued = sum(rescue_worker(WorkerIdentity(*row), using=using, limit=limit) for row in gone)
-    return rescued + sum(_rescue_jobs(worker, using=using, limit=limit) for worker in _without_row(using))
+    for worker in _without_row(using):
+        rescued += _announce(_take_back(worker, using=using, limit=limit), using=using)
+    return rescued
 
 
 def rescue_worker(worker: WorkerIdentity, *, using: str, limit: int = 100, at_once: bool = False) -> int:
@@ -38,14 +39,12 @@ def rescue_worker(worker: WorkerIdentity, *, using: str, limit: int = 100, at_on
         if not at_once:
             # Repeated under the lock: its heartbeat may have come in between.
             row = row.filter(lease_expires_at__lt=Clock())
-        if connections[using].features.has_select_for_update:
-            row = row.select_for_update(skip_locked=connections[using].features.has_select_for_update_skip_locked)
-        if not row.exists():
+        if not lock_rows(row, using=using).values_list("id"):
             return 0
-        rescued = _rescue_jobs(worker, using=using, limit=limit)
+        finished = _take_back(worker, using=using, limit=limit)
         if not Job.objects.using(using).filter(status=JobStatus.RUNNING, worker_id=worker.id).exists():
             Worker.objects.using(using).filter(id=worker.id).delete()
-    return rescued
+    return _announce(finished, using=using)
 
 
 def _without_row(using: str) -> Iterable[WorkerIdentity]:
@@ -56,18 +55,25 @@ def _without_row(using: str) -> Iterable[WorkerIdentity]:
     return [WorkerIdentity(worker_id, str(worker_id)) for worker_id in ids if worker_id is not None]
 
 
-def _rescue_jobs(worker: WorkerIdentity, *, using: str, limit: int) -> int:
-    rows = Job.objects.using(using).filter(status=JobStatus.RUNNING, worker_id=worker.id).order_by("id")[:limit]
+def _take_back(worker: WorkerIdentity, *, using: str, limit: int) -> Finished:
+    rows = Job.objects.using(using).filter(status=JobStatus.RUNNING, worker_id=worker.id).defer("payload", "options")
     now = read_clock(using)
-    outcomes = [_lost(_as_claimed(job), worker, now) for job in rows]
-    rescued = len(finish(outcomes, worker, using=using).recorded)
-    if rescued:
-        logs.jobs_rescued(rescued, worker=worker.name)
-    return rescued
+    outcomes = [_lost(_as_claimed(job), worker, now) for job in rows.order_by("id")[:limit]]
+    return record(outcomes, worker, using=using)
+
+
+def _announce(finished: Finished, *, using: str) -> int:
+    """Tell of what is committed by now. How many jobs were taken back."""
+    if finished.recorded:
+        logs.jobs_rescued(len(finished.recorded), worker=finished.worker)
+    announce(finished, using=using)
+    return len(finished.recorded)
 
 
 def _as_claimed(job: Job) -> ClaimedRun:
-    return ClaimedRun(job.id, *(getattr(job, name) for name in ClaimedRun._fields[1:]))
+    """The claim as its outcome needs it: without the arguments."""
+    own = {name: getattr(job, name) for name in ClaimedRun._fields if name not in {"job_id", "payload", "options"}}
+    return ClaimedRun(job_id=job.id, payload=None, options=None, **own)
 
 
 def _lost(run: ClaimedRun, worker: WorkerIdentity, now: datetime) -> Outcome:
@@ -94,13 +100,29 @@ def _lost(run: ClaimedRun, worker: WorkerIdentity, now: datetime) -> Outcome:
 
 
 def bury_unknown(*, using: str, limit: int = 100) -> int:
-    """Let jobs die whose task no worker has known for UNKNOWN_TASK_PATIENCE. How many."""
+    """Let jobs die whose task no worker has known for UNKNOWN_TASK_PATIENCE. How many.
+
+    A worker that knows the task and serves the queue keeps them alive, however busy it is.
+    """
     patience = get_settings().UNKNOWN_TASK_PATIENCE
     rows = Job.objects.using(using).filter(status=JobStatus.WAITING, waiting_since__lte=Clock(-patience))
-    buried = 0
-    for job in rows.order_by("id")[:limit]:
-        buried += _bury(job, patience, using=using)
-    return buried
+    if not rows.exists():
+        return 0
+    rows = rows.exclude(_expected(using)).defer("payload", "options")
+    return sum(_bury(job, patience, using=using) for job in rows.order_by("id")[:limit])
+
+
+def _expected(using: str) -> Q:
+    """The jobs that a worker alive will run: it says that it serves their queue and knows their task."""
+    alive = Worker.objects.using(using).filter(lease_expires_at__gte=Clock())
+    tasks_of: dict[str | None, set[str]] = {}  # by queue; None is every queue
+    for queue_names, task_names in alive.values_list("queue_names", "task_names"):
+        for queue_name in [None] if queue_names is None else queue_names:
+            tasks_of.setdefault(queue_name, set()).update(task_names)
+    expected = Q(task_name__in=tasks_of.pop(None, set()))
+    for queue_name, names in tasks_of.items():
+        expected |= Q(queue_name=queue_name, task_name__in=names)
+    return expected
 
 
 def _bury(job: Job, patience: timedelta, *, using: str) -> int:
@@ -111,11 +133,18 @@ def _bury(job: Job, patience: timedelta, *, using: str) -> int:
             id=job.id, status=JobStatus.WAITING, claim_number=job.claim_number, waiting_since__lte=Clock(-patience)
         )
         now = read_clock(using)
-        numbers = {"claim_number": job.claim_number + 1, "claimed_at": now}
-        if not rows.update(status=JobStatus.RUNNING, worker_id=nobody.id, waiting_since=None, **numbers):
+        if not lock_rows(rows, using=using).values_list("id"):
             return 0
         job.claim_number, job.claimed_at = job.claim_number + 1, now
-        finished = finish([_unknown(_as_claimed(job))], nobody, using=using)
+        rows.update(
+            status=JobStatus.RUNNING,
+            worker_id=nobody.id,
+            waiting_since=None,
+            claim_number=job.claim_number,
+            claimed_at=now,
+        )
+        finished = record([_unknown(_as_claimed(job))], nobody, using=using)
+    announce(finished, using=using)
     return len(finished.recorded)
 
 

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable
 from functools import partial
 
-from django.db import connections, transaction
+from django.db import connections
 
 from django_jobs.conf import get_settings
+from django_jobs.database import after_commit
 
 CHANNEL = "django_jobs"
 DEBOUNCE = 0.01  # seconds; a worker that was woken looks again after this long, so a hint left out is not missed
@@ -20,7 +21,7 @@ def wake_on_commit(queue_names: Iterable[str], *, using: str) -> None:
     """Wake the workers of these queues once the current transaction has committed; at once outside of one."""
     # NOTIFY belongs outside the caller's transaction: commits that notify stand in one line.
     if connections[using].vendor == "postgresql" and get_settings().NOTIFY:
-        transaction.on_commit(partial(wake, sorted(set(queue_names)), using=using), using=using, robust=True)
+        after_commit(partial(wake, sorted(set(queue_names)), using=using), using=using)
 
 
 def wake(queue_names: Iterable[str], *, using: str) -> None:

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_jobs.models.fields import ExactCharField
+from django_jobs.models.fields import ExactCharField, LenientJSONField
 from django_jobs.models.job import KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH
 from django_jobs.statuses import DeathReason, LetterStatus
 
@@ -24,8 +24,8 @@ class DeadLetter(models.Model):
     task_name = ExactCharField(_("task"), max_length=NAME_LENGTH)
     queue_name = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
     priority = models.SmallIntegerField(_("priority"))
-    payload = models.JSONField(_("arguments"))
-    options = models.JSONField(_("options"), null=True)
+    payload = LenientJSONField(_("arguments"))
+    options = LenientJSONField(_("options"), null=True)
     key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True, db_index=True)
     uniqueness = models.CharField(_("uniqueness"), max_length=6, blank=True, default="")
     attempt = models.IntegerField(_("attempts"))

@@ -1,4 +1,4 @@
-"""A column that compares byte by byte, and an index over the rows of one status, on every database."""
+"""Columns that compare byte by byte or read whatever they hold, and an index over the rows of one status."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ class ExactCharField(models.CharField):  # type: ignore[type-arg]
             is_mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
             parameters["collation"] = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
         return parameters
+
+
+class LenientJSONField(models.JSONField):
+    """A JSONField that gives the text of a value Python cannot parse, such as a number of 5,000 digits.
+
+    One such row must not stop the reading of all others.
+    """
+
+    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return value
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs  # The column is the same: no migration.
 
 
 class StatusIndex(models.Index):

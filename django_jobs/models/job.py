@@ -7,7 +7,7 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs.ids import job_id
-from django_jobs.models.fields import ExactCharField, StatusIndex
+from django_jobs.models.fields import ExactCharField, LenientJSONField, StatusIndex
 from django_jobs.statuses import JobStatus, Uniqueness
 
 NAME_LENGTH = 200
@@ -25,8 +25,8 @@ class Job(models.Model):
     status = models.CharField(_("status"), max_length=10, choices=JobStatus)
     run_at = models.DateTimeField(_("run at"))
     enqueued_at = models.DateTimeField(_("enqueued at"))
-    payload = models.JSONField(_("arguments"))
-    options = models.JSONField(_("options"), null=True)
+    payload = LenientJSONField(_("arguments"))
+    options = LenientJSONField(_("options"), null=True)
     key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
     uniqueness = models.CharField(_("uniqueness"), max_length=6, choices=Uniqueness, default="", blank=True)
     # The fence: claim_number only ever grows, so (job, claim_number) names one claim.
@@ -61,8 +61,7 @@ class Job(models.Model):
                 name="django_jobs_job_worker",
             ),
             models.CheckConstraint(
-                condition=Q(key__isnull=True, uniqueness="")
-                | Q(key__isnull=False, uniqueness__in=Uniqueness.values),
+                condition=Q(key__isnull=True, uniqueness="") | Q(key__isnull=False, uniqueness__in=Uniqueness.values),
                 name="django_jobs_job_key",
             ),
             models.CheckConstraint(

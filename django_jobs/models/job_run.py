@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_jobs.models.fields import ExactCharField
+from django_jobs.models.fields import ExactCharField, LenientJSONField
 from django_jobs.models.job import KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH
 from django_jobs.statuses import RunStatus
 
@@ -32,11 +32,11 @@ class JobRun(models.Model):
     error_type = models.CharField(_("error"), max_length=200, blank=True, default="")
     error_text = models.TextField(_("error text"), blank=True, default="")
     traceback = models.TextField(_("traceback"), blank=True, default="")
-    result = models.JSONField(_("result"), null=True)
+    result = LenientJSONField(_("result"), null=True)
     priority = models.SmallIntegerField(_("priority"), null=True)
     enqueued_at = models.DateTimeField(_("enqueued at"), null=True)
     run_at = models.DateTimeField(_("run at"), null=True)
-    payload = models.JSONField(_("arguments"), null=True)
+    payload = LenientJSONField(_("arguments"), null=True)
     key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
 
     class Meta:

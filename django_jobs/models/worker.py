@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs.ids import job_id
+from django_jobs.models.fields import LenientJSONField
 from django_jobs.models.job import NAME_LENGTH
 
 
@@ -19,8 +20,8 @@ class Worker(models.Model):
     started_at = models.DateTimeField(_("started at"))
     heartbeat_at = models.DateTimeField(_("heartbeat at"))
     lease_expires_at = models.DateTimeField(_("lease expires at"))
-    queue_names = models.JSONField(_("queues"), null=True, help_text=_("empty: all"))
-    task_names = models.JSONField(_("tasks"))
+    queue_names = LenientJSONField(_("queues"), null=True, help_text=_("empty: all"))
+    task_names = LenientJSONField(_("tasks"))
 
     class Meta:
         verbose_name = _("worker")
