@@ -102,6 +102,8 @@ DJANGO_JOBS = {
     # How long a dead worker keeps its jobs. The demo shortens it, to show a rescue without a long wait.
     "LEASE": env.float("JOBS_LEASE", default=30.0),
     "HEARTBEAT": env.float("JOBS_HEARTBEAT", default=10.0),
+    # How often an idle worker looks by itself. PostgreSQL wakes it besides.
+    "POLL_INTERVAL": env.float("JOBS_POLL_INTERVAL", default=1.0),
 }
 
 LOGGING = {

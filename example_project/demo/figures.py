@@ -29,11 +29,13 @@ class Plan:
     probes: int
     deaths: int
     reports: int = 1
+    rebuilds: int = 1
 
     @property
     def jobs(self) -> int:
         """Two for an order, one for an account, a page, a report and a probe, and a new one for each replay."""
-        return 2 * self.orders + self.accounts + self.products // PAGE + 1 + self.reports + self.probes + self.deaths
+        pages = self.rebuilds * (self.products // PAGE + 1)
+        return 2 * self.orders + self.accounts + pages + self.reports + self.probes + self.deaths
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
+ACCEPTED = "250 OK"
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS mail (
     id INTEGER PRIMARY KEY, message_id TEXT NOT NULL, recipient TEXT NOT NULL, subject TEXT NOT NULL,
     received_at TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS refused (recipient TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS refused (recipient TEXT PRIMARY KEY, reply TEXT NOT NULL);
 """
 
 
@@ -43,24 +44,28 @@ class Mailbox:
                 (message_id, recipient, subject),
             )
 
-    def refuse(self, recipients: Sequence[str]) -> None:
+    def refuse(self, recipients: Sequence[str], *, reply: str = "550 5.1.1 No such mailbox here") -> None:
+        rows = [(each.lower(), reply) for each in recipients]
         with self._open() as database:
-            database.executemany("INSERT OR IGNORE INTO refused VALUES (?)", [(each.lower(),) for each in recipients])
+            database.executemany("INSERT OR REPLACE INTO refused VALUES (?, ?)", rows)
 
     def accept_all(self) -> None:
         with self._open() as database:
             database.execute("DELETE FROM refused")
 
-    def is_refused(self, recipient: str) -> bool:
+    def reply_to(self, recipient: str) -> str:
+        """What the server says to a mail for this address."""
         with self._open() as database:
-            return (
-                database.execute("SELECT 1 FROM refused WHERE recipient = ?", (recipient.lower(),)).fetchone()
-                is not None
-            )
+            found = database.execute("SELECT reply FROM refused WHERE recipient = ?", (recipient.lower(),)).fetchone()
+        return str(found[0]) if found else ACCEPTED
 
     def received(self) -> int:
         with self._open() as database:
             return int(database.execute("SELECT count(*) FROM mail").fetchone()[0])
+
+    def message_ids(self) -> list[str]:
+        with self._open() as database:
+            return [row[0] for row in database.execute("SELECT message_id FROM mail ORDER BY id")]
 
     def doubled(self) -> int:
         """How many mails came whose Message-ID had come before."""
@@ -86,11 +91,12 @@ class Reception:
     async def handle_RCPT(  # noqa: N802
         self, _server: SMTP, _session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
-        if self._mailbox.is_refused(address):
-            return "550 5.1.1 No such mailbox here"
+        reply = self._mailbox.reply_to(address)
+        if reply != ACCEPTED:
+            return reply
         envelope.rcpt_tos.append(address)
         envelope.rcpt_options.extend(options)
-        return "250 OK"
+        return ACCEPTED
 
     async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802
         content: Any = envelope.content
@@ -98,7 +104,7 @@ class Reception:
         self._mailbox.record(
             str(message["Message-ID"] or ""), ", ".join(envelope.rcpt_tos), str(message["Subject"] or "")
         )
-        return "250 OK"
+        return ACCEPTED
 
 
 async def serve(mailbox: Mailbox, port: int) -> None:
