@@ -25,6 +25,9 @@ from django_jobs.worker.threads import LONG
 CAN_START_AT_ONCE = sys.version_info >= (3, 12)  # a coroutine that never waits then costs no turn of the loop
 
 
+LAST_PATIENCE = 0.2  # seconds for what is left when the loop ends
+
+
 class AsyncLoop:
     """Runs up to `count` async tasks at once."""
 
@@ -39,6 +42,7 @@ class AsyncLoop:
         self._free = count
         self._is_filling = False
         self._database = DatabaseThread()
+        self._ended = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._serve, name="django-jobs-async", daemon=True)
         self.thread.start()
@@ -76,21 +80,27 @@ class AsyncLoop:
 
     def end(self, patience: float) -> bool:
         """Stop the loop. False if it is stuck."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._ended.set)
         self.thread.join(patience)
         return not self.thread.is_alive()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._database.open())
-            self._loop.run_forever()
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-            self._loop.run_until_complete(self._database.close())
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._live())
         finally:
             self._loop.close()
+
+    async def _live(self) -> None:
+        await self._database.open()
+        await self._ended.wait()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=LAST_PATIENCE)
+        await self._database.close()
+        await self._loop.shutdown_asyncgens()
 
     def _fill(self) -> None:
         # A task that ends without ever waiting calls this again, from inside.

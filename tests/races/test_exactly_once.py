@@ -26,7 +26,7 @@ KINDS: dict[str, Task] = {
 
 
 def test_effects_of_atomic_and_once_tasks_are_made_exactly_once_whenever_the_worker_is_killed(workers: Workers) -> None:
-    """Ten kills, each with ten runs of each kind between effect and finish. Without `atomic` or `once` there are doubles."""
+    """Ten kills, each with ten runs of each kind between effect and finish. Plain tasks leave doubles."""
     for kill in range(KILLS):
         labels = _enqueue(kill)
         worker = workers.start_telling("--threads", str(len(labels)))
