@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from django_jobs import JobContext, Retry, enqueue, once, task
 from tests.models import Effect
@@ -155,3 +156,15 @@ def wait_for_go(label: str) -> None:
         while not Path(folder, "go").exists():
             time.sleep(0.01)
         raise ValueError("too late")
+
+
+@task(max_attempts=1, sensitive=["password"])
+def log_in(user: str, password: str) -> None:
+    raise ValueError(f"{user} could not log in with {password}")
+
+
+@task(max_attempts=1)
+def break_transaction(label: str) -> None:
+    """Let a statement fail, and catch the error: in PostgreSQL the transaction around it is broken."""
+    with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
+        cursor.execute("SELECT no_such_column FROM tests_effect")
