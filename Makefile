@@ -6,7 +6,7 @@ PY := .venv/bin/python
 # DATABASE_URL wins; without one, this starts an embedded PostgreSQL for the command that follows.
 WITH_DATABASE := $(PY) example_project/services/postgres.py
 
-.PHONY: help demo serve test lint types clean
+.PHONY: help demo serve test bench lint types clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 12
@@ -19,6 +19,9 @@ serve: .venv/.ready-example  ## leave the shop running and print the admin's add
 
 test: .venv/.ready-test  ## run the suite, on DATABASE_URL or on an embedded PostgreSQL
 	@$(WITH_DATABASE) --no-fsync -- $(PY) -m pytest $(ARGS)
+
+bench: .venv/.ready-bench  ## measure the app beside its database's own limit, on DATABASE_URL or an embedded PostgreSQL
+	@$(WITH_DATABASE) -- $(PY) -m benchmarks $(ARGS)
 
 lint: .venv/.ready-lint  ## ruff, and its formatter
 	@$(PY) -m ruff check . $(ARGS)

@@ -1,0 +1,55 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.bench import Bench
+from benchmarks.lines import Line
+from benchmarks.server import server
+from benchmarks.workloads import ALL
+
+DESCRIPTION = "Measure, print the table, write it as JSON. Exit 0 only if every line is reached."
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=DESCRIPTION)
+    parser.add_argument("--short", action="store_true", help="a minute at most; only gross regressions fail")
+    parser.add_argument("--report", action="store_true", help="print, and exit 0 whatever was reached")
+    parser.add_argument("--only", metavar="a,b", help="these workloads only")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="rounds of each workload (3; with --short 1)")
+    parser.add_argument("--json", type=Path, metavar="PATH", default=Path("build/bench.json"), help="(%(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = options()
+    names = given.only.split(",") if given.only else list(ALL)
+    if unknown := [name for name in names if name not in ALL]:
+        print(f"There is no workload {unknown[0]!r}. There are {', '.join(ALL)}.", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was made on the server is dropped, then
+    started = time.monotonic()
+    with server() as postgres:
+        bench = Bench(postgres, short=given.short, repetitions=given.repetitions or (1 if given.short else 3))
+        conditions = report.conditions(postgres)
+        report.print_conditions(conditions)
+        lines: list[Line] = []
+        for name in names:
+            bench.tell(name)
+            lines += list(ALL[name](bench))
+    print()
+    report.print_table(lines, short=given.short)
+    for remark in bench.remarks:
+        print(f"note: {remark}")
+    seconds = time.monotonic() - started
+    print(f"{seconds:.0f} s; written to {given.json}")
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(report.as_json(lines, conditions, bench.remarks, short=given.short, seconds=seconds) + "\n")
+    missed = [line for line in lines if line.verdict(short=given.short) == "MISSED"]
+    return 1 if missed and not given.report else 0
