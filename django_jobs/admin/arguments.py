@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from django.db.models import TextField
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -11,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from django_jobs import registry
 from django_jobs.admin.display import NOTHING, pretty_json
+from django_jobs.models import DeadLetter, Job, JobRun
 
 MASK = "********"
 PERMISSION = "django_jobs.view_arguments"
@@ -20,22 +24,43 @@ def may_see_arguments(request: HttpRequest) -> bool:
     return request.user.has_perm(PERMISSION)
 
 
-def arguments(request: HttpRequest, task_name: str, payload: Any) -> SafeString:
-    """A stored call as indented JSON, named by parameter where the task is known."""
+def arguments(request: HttpRequest, row: Job | JobRun | DeadLetter) -> SafeString:
+    """The call that a row holds as indented JSON, named by parameter where the task is known."""
     if not may_see_arguments(request):
         return _note(_("Hidden: you need the permission to see the arguments of jobs."))
-    if payload is None:
-        return SafeString(NOTHING)
-    task = registry.find(task_name)
+    task = registry.find(row.task_name)
     if task is None:
         return _note(
             _(
                 "Hidden: task %(name)s is not registered in this process, so nobody here can tell which of its "
                 "arguments are sensitive."
             )
-            % {"name": repr(task_name)}
+            % {"name": repr(row.task_name)}
         )
-    return pretty_json(masked(payload, task))
+    try:
+        payload = _read(row, "payload")
+    except ValueError:
+        return _note(_("What is stored cannot be read."))
+    return SafeString(NOTHING) if payload is None else pretty_json(masked(payload, task))
+
+
+def result(request: HttpRequest, run: JobRun) -> SafeString:
+    """What a run returned, as indented JSON."""
+    if not may_see_arguments(request):
+        return _note(_("Hidden: you need the permission to see the arguments of jobs."))
+    try:
+        value = _read(run, "result")
+    except ValueError:
+        return _note(_("What is stored cannot be read."))
+    return SafeString(NOTHING) if value is None else pretty_json(value)
+
+
+def _read(row: Job | JobRun | DeadLetter, column: str) -> Any:
+    """A JSON column by way of its text, so that no row fails to load for what it holds, such as a very long number."""
+    model: Any = type(row)
+    rows = model._default_manager.using(row._state.db).filter(pk=row.pk)
+    text = rows.values_list(Cast(column, TextField()), flat=True).first()
+    return None if text is None else json.loads(text)
 
 
 def masked(payload: Any, task: registry.Task) -> Any:
@@ -70,14 +95,6 @@ def _any_keywords(named: dict[str, Any], task: registry.Task) -> set[str]:
     if task.sensitive is True or task.parameters.var_keyword not in task.sensitive:
         return set()
     return named.keys() - task.parameters.names()
-
-
-def result(request: HttpRequest, value: Any) -> SafeString:
-    if value is None:
-        return SafeString(NOTHING)
-    if not may_see_arguments(request):
-        return _note(_("Hidden: you need the permission to see the arguments of jobs."))
-    return pretty_json(value)
 
 
 def _note(text: str) -> SafeString:

@@ -82,7 +82,8 @@ class LeanChangeList(ChangeList):
 class ReadOnlyMixin(Mixin):
     """Shows rows and changes none: what changes a job's state is an action that calls `lifecycle`."""
 
-    large_fields: ClassVar[tuple[str, ...]] = ()
+    large_fields: ClassVar[tuple[str, ...]] = ()  # not selected by lists
+    json_fields: ClassVar[tuple[str, ...]] = ()  # read by arguments.py alone
     empty_text: ClassVar[Any] = _("There is nothing here yet.")
 
     paginator = CappedPaginator
@@ -104,6 +105,9 @@ class ReadOnlyMixin(Mixin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer(*self.json_fields)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return _flat(fields for _name, options in self.get_fieldsets(request, obj) for fields in options["fields"])

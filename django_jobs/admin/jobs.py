@@ -47,28 +47,29 @@ TRACEBACK_SHOWN = 10_000  # characters of each run's traceback on the job's page
 
 
 class Known(NamedTuple):
-    """All that is left of a job. One of the three at least."""
+    """All that is left of a job; the holder is the row that carries what the job was."""
 
-    job: Job | None
-    last_run: JobRun | None
-    letter: DeadLetter | None
+    holder: Job | JobRun | DeadLetter
+    last_run: JobRun | None = None
+    letter: DeadLetter | None = None
 
 
 def find_job(job_id: UUID, using: str) -> Known | None:
     """Look where a job may be: live, in the history, among the dead letters."""
-    if job := Job.objects.using(using).filter(pk=job_id).first():
-        return Known(job, None, None)
-    runs = JobRun.objects.using(using).filter(job_id=job_id).defer("error_text", "traceback", "result")
+    if job := Job.objects.using(using).filter(pk=job_id).defer("payload").first():
+        return Known(job)
+    runs = JobRun.objects.using(using).filter(job_id=job_id).defer(*_RUN_TEXTS)
     last_run = runs.order_by("-claim_number").first()
-    letter = DeadLetter.objects.using(using).filter(job_id=job_id).defer("traceback").first()
-    return Known(None, last_run, letter) if last_run or letter else None
+    letter = DeadLetter.objects.using(using).filter(job_id=job_id).defer("payload", "traceback").first()
+    holder = letter or last_run
+    return Known(holder, last_run, letter) if holder else None
 
 
 def as_job(known: Known) -> Job:
     """A job that has ended, as the row it was; its status is one of those that only ended jobs have."""
-    if known.job:
-        return known.job
-    last: Any = known.letter or known.last_run
+    if isinstance(known.holder, Job):
+        return known.holder
+    last: Any = known.holder
     job = Job(
         pk=last.job_id,
         task_name=last.task_name,
@@ -77,7 +78,6 @@ def as_job(known: Known) -> Job:
         status=_ended_as(known),
         run_at=last.run_at,
         enqueued_at=last.enqueued_at,
-        payload=last.payload,
         key=last.key,
         attempt=last.attempt,
     )
@@ -127,7 +127,7 @@ CANCEL = Deed(
 
 
 class JobAdminMixin(DeedsMixin):
-    large_fields = ("payload",)
+    large_fields = json_fields = ("payload",)
     empty_text = gettext_lazy(
         "No job is waiting or running. Live jobs are listed here; those that have ended are under Runs, "
         "and those that need a decision under Dead letters."
@@ -201,7 +201,7 @@ class JobAdminMixin(DeedsMixin):
         if known is None:
             return None
         job = as_job(known)
-        job.arguments_html = arguments(request, job.task_name, job.payload)  # type: ignore[attr-defined]
+        job.arguments_html = arguments(request, known.holder)  # type: ignore[attr-defined]
         return job
 
     def page(self, request: HttpRequest, job: Job) -> dict[str, Any]:
@@ -257,8 +257,8 @@ class JobAdminMixin(DeedsMixin):
         return mono(job.queue_name)
 
     @admin.display(description=gettext_lazy("priority"))
-    def priority_shown(self, job: Job) -> str:
-        return NOTHING if job.priority is None else str(job.priority)
+    def priority_shown(self, job: Job) -> SafeString:
+        return mono(job.priority)
 
     @admin.display(description=gettext_lazy("key is held"))
     def uniqueness_shown(self, job: Job) -> str:

@@ -119,6 +119,7 @@ DISCARD = Deed(
 
 class DeadLetterAdminMixin(DeedsMixin):
     large_fields = ("payload", "options", "error_text", "traceback")
+    json_fields = ("payload",)
     empty_text = gettext_lazy(
         "No dead letter is open: nothing waits for a decision. "
         "Jobs that will not be tried again by themselves come here."
@@ -182,7 +183,7 @@ class DeadLetterAdminMixin(DeedsMixin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> DeadLetter | None:
         letter: Any = super().get_object(request, object_id, from_field)
         if letter:
-            letter.arguments_html = arguments(request, letter.task_name, letter.payload)
+            letter.arguments_html = arguments(request, letter)
             letter.job_html = self.link(request, Job, letter.job_id)
         return letter  # type: ignore[no-any-return]
 

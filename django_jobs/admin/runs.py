@@ -28,10 +28,12 @@ from django_jobs.admin.display import (
 )
 from django_jobs.admin.filters import QueueFilter, RunStatusFilter, TaskFilter
 from django_jobs.models import Job, JobRun
+from django_jobs.statuses import RunStatus
 
 
 class JobRunAdminMixin(ReadOnlyMixin):
     large_fields = ("payload", "result", "error_text", "traceback")
+    json_fields = ("payload", "result")
     empty_text = gettext_lazy("No run has ended yet. Each attempt at a job is listed here once it is over.")
     list_display = ("job", "attempt", "status_and_error", "took", "ended")
     list_filter = (RunStatusFilter, QueueFilter, TaskFilter)
@@ -54,9 +56,9 @@ class JobRunAdminMixin(ReadOnlyMixin):
 
     def get_fieldsets(self, request: HttpRequest, run: JobRun | None = None) -> Any:
         empty = set()
-        if run and not (run.error_type or run.error_text):
+        if run and not (run.error_type or run.error_text or run.traceback):
             empty.add("error")  # and its traceback
-        if run and run.result is None:
+        if run and run.status != RunStatus.SUCCEEDED:
             empty.add("result_shown")
         if run and not run.is_last:
             empty.add("arguments_shown")  # they stand with the last run
@@ -88,8 +90,8 @@ class JobRunAdminMixin(ReadOnlyMixin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> JobRun | None:
         run: Any = super().get_object(request, object_id, from_field)
         if run:
-            run.arguments_html = arguments(request, run.task_name, run.payload)
-            run.result_html = result(request, run.result)
+            run.arguments_html = arguments(request, run)
+            run.result_html = result(request, run)
             run.job_html = self.link(request, Job, run.job_id)
         return run  # type: ignore[no-any-return]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import connection, models
@@ -37,14 +39,14 @@ class Asker(NamedTuple):
 
     def act(self, action: str, *rows: models.Model, across: bool = False, **query: str) -> str:
         """Choose an action in the list, and read the page that asks to confirm it."""
-        url = address(type(rows[0]), "changelist")
+        url = f"{address(type(rows[0]), 'changelist')}?{urlencode(query)}"
         data = {"action": action, "index": 0, "select_across": int(across), **ticked(*rows)}
-        return self._page(self.client.post(url, data, query_params=query, follow=True))
+        return self._page(self.client.post(url, data, follow=True))
 
     def confirm(self, page: str, model: type[models.Model], **query: str) -> str:
         """Send the form of a page that asked, or of one that shows progress."""
-        data = hidden_fields(page)
-        return self._page(self.client.post(address(model, "changelist"), data, query_params=query, follow=True))
+        url = f"{address(model, 'changelist')}?{urlencode(query)}"
+        return self._page(self.client.post(url, hidden_fields(page), follow=True))
 
     def act_and_confirm(self, action: str, *rows: models.Model, across: bool = False, **query: str) -> str:
         model = type(rows[0])
@@ -74,8 +76,8 @@ def hidden_fields(page: str) -> dict[str, list[str]]:
 
 def messages_of(page: str) -> str:
     """The text of the messages at the top of a page."""
-    found = re.search(r'<ul class="messagelist">(.*?)</ul>\s*(?:</div>|<main|<div)', page, re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", found.group(1))).strip() if found else ""
+    found = re.search(r'<ul class="messagelist">(.*?)</ul>', page, re.DOTALL)
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", found.group(1)))).strip() if found else ""
 
 
 def statements(queries: CaptureQueriesContext) -> list[str]:
