@@ -23,7 +23,7 @@ from shop.models import Account, Invoice, InvoiceCounter, NightlyReport, Order, 
 PAGE = 500
 
 
-@task(queue_name="orders", priority=10, atomic=True, timeout=30)
+@task(queue_name="orders", priority=10, atomic=True, timeout=30, backoff=Backoff(base=1, cap=60))
 def process_order(order_id: UUID) -> int:
     """Reserve the stock, write the invoice and enqueue its mail: all of it, exactly once.
 
@@ -88,7 +88,7 @@ def send_invoice_email(invoice_id: int) -> str:
     timeout=15,
     max_attempts=8,
     retry_on=(partner.Unavailable,),
-    backoff=Backoff(base=0.5, cap=30),
+    backoff=Backoff(base=0.5, cap=5),
 )
 def sync_account(account_id: int) -> int:
     """Fetch an account's points from the partner.
@@ -107,7 +107,7 @@ def sync_account(account_id: int) -> int:
     return state.points
 
 
-@task(queue_name="search", atomic=True, timeout=60)
+@task(queue_name="search", atomic=True, timeout=60, backoff=Backoff(base=1, cap=60))
 def reindex_products(rebuild: str, after: int = 0) -> int:
     """Write one page of the search index and enqueue the next.
 

@@ -72,7 +72,7 @@ def test_a_small_demo_comes_out_as_it_must(environment: dict[str, str], tmp_path
 def test_serve_says_where_it_is_and_ends_with_all_it_started(
     environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    command = [sys.executable, MANAGE, "serve", "--port", "0"]
+    command = [sys.executable, str(MANAGE), "serve", "--port", "0"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         said = ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.processes import ChildFailed, Crew
+from demo.processes import Child, ChildFailed, Crew
 
 SLEEPER = "import time; print('listening on 127.0.0.1:4711 ', flush=True); time.sleep(60)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
@@ -43,7 +43,7 @@ def test_a_child_says_its_port_and_ends_with_the_crew(tmp_path: Path) -> None:
 
 
 def test_children_end_when_the_block_is_left_by_an_exception(tmp_path: Path) -> None:
-    children = []
+    children: list[Child] = []
 
     def interrupted() -> None:
         with Crew(tmp_path) as crew:

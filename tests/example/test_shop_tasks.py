@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from django.utils import timezone
 
 from django_jobs import enqueue, get_job, lock
 from django_jobs.models import DeadLetter, Job, JobKey
@@ -175,7 +174,7 @@ class TestNightlyReport:
     DAY = date(2026, 3, 1)
 
     def test_it_sums_up_the_day(self, invoice: Invoice) -> None:
-        Order.objects.update(placed_at=timezone.make_aware(timezone.datetime(2026, 3, 1, 12)))
+        Order.objects.update(placed_at=datetime(2026, 3, 1, 12, tzinfo=UTC))
         start_report(self.DAY)
 
         run_jobs(queues=["reports"])
