@@ -101,6 +101,7 @@ class Deed(NamedTuple):
     permission: str
     question: Any  # texts are translated when shown
     yes: Any
+    doing: Any  # the title while it is under way
     button: Any  # on a row's own page
     warning: Any  # there, before it is done; empty: it is done at once
     do: Callable[[HttpRequest, Sequence[Any], int], list[Said]]  # a batch, and how many rows there are in all
@@ -225,7 +226,7 @@ class DeedsMixin(ReadOnlyMixin):
         request.current_app = self.admin_site.name
         return {
             **self.admin_site.each_context(request),
-            "title": deed.question,
+            "title": deed.doing if progress.done else deed.question,
             "opts": self.opts,
             "media": self.media + (Media(js=["django_jobs/continue.js"]) if progress.done else Media()),
             "deed": deed,

@@ -78,6 +78,11 @@ class LeanChangeList(ChangeList):
         rows = super().get_queryset(request, exclude_parameters)
         return rows.defer(*self.model_admin.large_fields)  # type: ignore[attr-defined]
 
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.result_count:
+            self.result_list = self.queryset.none()  # the count has looked everywhere; do not look again
+
 
 class ReadOnlyMixin(Mixin):
     """Shows rows and changes none: what changes a job's state is an action that calls `lifecycle`."""

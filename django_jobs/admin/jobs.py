@@ -119,6 +119,7 @@ CANCEL = Deed(
     permission="django_jobs.cancel_job",
     question=gettext_lazy("Cancel these jobs?"),
     yes=gettext_lazy("Yes, cancel them"),
+    doing=gettext_lazy("Jobs are being cancelled"),
     button=gettext_lazy("Cancel this job"),
     warning=gettext_lazy("It will not run (again), for good."),
     do=_cancel,

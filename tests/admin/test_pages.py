@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.staticfiles import finders
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_jobs import ids
 from django_jobs.admin.base import _base
-from django_jobs.admin.display import exact, relative, rough_span, span, when
+from django_jobs.admin.display import badge, exact, relative, rough_span, span, when
 from django_jobs.models import DeadLetter, Job, JobKey, JobRun, Lock, Worker
+from django_jobs.statuses import JobStatus, LetterStatus, RunStatus
 from tests.admin.pages import Asker, address
 from tests.factories import DeadLetterFactory, JobFactory, JobKeyFactory, JobRunFactory, WorkerFactory
 
@@ -207,3 +211,24 @@ def test_the_base_class_is_the_one_that_the_setting_names() -> None:
 def test_a_base_class_that_is_none_is_refused_by_name(name: str) -> None:
     with override_settings(DJANGO_JOBS={"ADMIN_BASE": name}), pytest.raises(ImproperlyConfigured, match=name):
         _base()
+
+
+def test_white_on_every_badge_can_be_read() -> None:
+    """4.5:1 is what WCAG AA asks for; a badge brings its own colour, so it holds in light and dark pages."""
+    css = Path(str(finders.find("django_jobs/jobs.css"))).read_text()
+    colours = re.findall(r"\.dj-badge[^{]*\{[^}]*background: (#[0-9a-f]{6})", css)
+
+    assert len(colours) >= 6
+    assert not [colour for colour in colours if 1.05 / (luminance(colour) + 0.05) < 4.5]
+
+
+def test_every_status_has_a_label() -> None:
+    for status in (*JobStatus.values, *RunStatus.values, *LetterStatus.values, "dead", "alive", "expired"):
+        assert f">{status.replace('_', ' ')}</span>" in badge(status)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, WCAG 2.2."""
+    shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
