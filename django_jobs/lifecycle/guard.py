@@ -117,8 +117,11 @@ def holders(pairs: Iterable[tuple[str, str]], *, using: str) -> dict[tuple[str, 
     rows = JobKey.objects.using(using).filter(
         key__in={key for _, key in pairs}, scope__in={scope for scope, _ in pairs}
     )
-    if connections[using].vendor == "mysql" and connections[using].in_atomic_block:
-        # Under REPEATABLE READ a plain SELECT would not see a row committed since the transaction's snapshot.
+    connection = connections[using]
+    is_snapshot = connection.vendor == "mysql" and getattr(connection, "isolation_level", "") != "read committed"
+    if is_snapshot and connection.in_atomic_block:
+        # A plain SELECT would not see what was committed since the snapshot. Only here, as a locking one walks over rows
+        # that others are inserting, and may meet them in a deadlock.
         rows = rows.select_for_update()
     found = {(scope, key): holder for scope, key, holder in rows.values_list("scope", "key", "holder_id")}
     return {pair: found[pair] for pair in pairs if pair in found}
