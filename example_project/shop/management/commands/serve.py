@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from demo.processes import ChildFailed
 from demo.running import ADMIN, running_shop, say
+from demo.trouble import make_trouble
 
 
 class Command(BaseCommand):
@@ -17,6 +18,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--port", type=int, default=8000, help="of the web server; a free one if it is taken")
+        parser.add_argument("--trouble", action="store_true", help="begin with a bad day, which leaves dead letters")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -25,6 +27,9 @@ class Command(BaseCommand):
                 say("shop", shop.web.url)
                 say("admin", f"{shop.web.url}/admin/   user {ADMIN}, password {shop.password}")
                 say("", "Ctrl-C stops all of it.")
+                if options["trouble"]:
+                    make_trouble(shop)
+                    say("trouble", "dead letters come in, the last within half a minute")
                 while True:
                     time.sleep(0.5)
                     shop.crew.check()
