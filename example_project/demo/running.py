@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
@@ -22,6 +24,7 @@ from shop import catalogue
 MANAGE = PROJECT / "manage.py"
 SERVICES = PROJECT / "services"
 ADMIN = "admin"
+FAULTS = {"seed": 20, "busy": 0.2, "down": 0.15, "hang": 0.04, "fastest": 0.02, "slowest": 0.25}
 
 
 @dataclass
@@ -32,6 +35,12 @@ class RunningShop:
     web: Child
     env: dict[str, str]
     password: str
+
+    def disturb_partner(self, **changes: object) -> None:
+        """Make the partner as unreliable as partners are, or change how."""
+        body = json.dumps({**FAULTS, **changes}).encode()
+        with urlopen(Request(f"{self.partner.url}/control", data=body), timeout=10):
+            pass
 
     def start_worker(self) -> Child:
         return self.crew.start("worker", MANAGE, "runworker", env=self.env)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import count
-from urllib.request import Request, urlopen
 
 from django.db.models import Count
 from django.utils import timezone
@@ -24,13 +22,12 @@ from demo.running import ADMIN, RunningShop, say
 from django_jobs import enqueue
 from django_jobs.database import read_clock
 from django_jobs.models import DeadLetter, Job, JobRun
-from shop.models import Account, Customer, NightlyReport, Product
+from shop.models import Account, Customer, NightlyReport, Order, Product
 from shop.tasks import ping, process_order, reindex_products, send_invoice_email
 
 CLIENTS = 4
 LIMIT = 115.0  # seconds for everything after the set-up
 SAMPLE = "miles davis"
-FAULTS = {"seed": 20, "busy": 0.2, "down": 0.15, "hang": 0.04, "fastest": 0.02, "slowest": 0.25}
 REFUSED = SOLD_OUT = 2
 GONE = 3
 
@@ -82,6 +79,8 @@ class Story:
         self.settle("until the orders are invoiced and mailed", [process_order.name, send_invoice_email.name])
         self.night()
         self.settle("until every job has settled")
+        for report in NightlyReport.objects.filter(day=self.day):
+            say("report", f"{report.day}: {report.orders} orders, ${report.revenue}")
         self.repair()
         self.replay()
         self.settle("until the replayed jobs have settled")
@@ -109,7 +108,7 @@ class Story:
         """Three causes of death: a product is gone, addresses are refused, the partner has closed accounts."""
         Product.objects.filter(pk__in=self.sold_out).update(stock=0)
         self.shop.mailbox.refuse(self.refused)
-        self._control({**FAULTS, "gone": self.gone})
+        self.shop.disturb_partner(gone=self.gone)
         say(
             "trouble",
             f"{SOLD_OUT} products sold out, {REFUSED} addresses refused, {GONE} accounts closed, a shaky partner",
@@ -125,7 +124,7 @@ class Story:
         """Place all orders through the web pages, and kill the worker while it works on some. The next worker."""
         with ThreadPoolExecutor(CLIENTS) as clients:
             shares = [self.orders[number::CLIENTS] for number in range(CLIENTS)]
-            placed = [clients.submit(self._place, share) for share in shares]
+            placed = [clients.submit(self.place, share) for share in shares]
             self._crash(worker)
             time.sleep(0.5)
             worker = self.shop.start_worker()
@@ -174,7 +173,7 @@ class Story:
             say("dead", f"{len(texts)} x {task}, such as: {texts[0][:110]}")
         Product.objects.filter(pk__in=self.sold_out).update(stock=50)
         self.shop.mailbox.accept_all()
-        self._control({"gone": []})
+        self.shop.disturb_partner(gone=[])
         say("repair", "restocked, addresses mended, accounts opened again")
 
     def replay(self) -> None:
@@ -215,7 +214,8 @@ class Story:
             print(f"Not what it must be: {', '.join(wrong)}.")
         return not wrong
 
-    def _place(self, orders: Sequence[PlannedOrder]) -> None:
+    def place(self, orders: Sequence[PlannedOrder]) -> None:
+        """Place orders one after the other, as one client does."""
         client = Browser(self.shop.web.url)
         client.get("/basket/")
         for order in orders:
@@ -224,8 +224,15 @@ class Story:
                 raise PageFailed(f"An order ended at {page.url}.")
 
     def _watch(self, placed: Sequence[Future[None]]) -> None:
-        for each in placed:
-            each.result(timeout=max(self.deadline - time.monotonic(), 1))
+        pending = set(placed)
+        while pending:
+            done, pending = wait(pending, timeout=2, return_when=FIRST_EXCEPTION)
+            for each in done:
+                each.result()
+            if pending:
+                say("", f"{Order.objects.filter(placed_at__gte=self.since).count()} orders placed")
+            if time.monotonic() > self.deadline:
+                raise DemoFailed("The orders could not be placed in time.")
 
     def _crash(self, worker: Child) -> None:
         """Kill the worker while jobs with database effects are running and no mail is.
@@ -267,11 +274,6 @@ class Story:
                 raise DemoFailed(f"It took too long until {what}.")
             self.shop.crew.check()
             time.sleep(0.003)
-
-    def _control(self, faults: dict[str, object]) -> None:
-        url = f"{self.shop.partner.url}/control"
-        with urlopen(Request(url, data=json.dumps(faults).encode()), timeout=10):
-            pass
 
 
 def _is_a_moment(wanted: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ means. And what will not get better by trying again gives up at once, so that a 
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime, time, timedelta
 from smtplib import SMTPException, SMTPRecipientsRefused
 from uuid import UUID
 
@@ -125,7 +125,10 @@ def reindex_products(rebuild: str, after: int = 0) -> int:
 @task(queue_name="reports", atomic=True, timeout=300)
 def nightly_report(day: date) -> int:
     """Sum up a day, once: the scheduler gives the job a key with the day in it, see `nightly_scheduler`."""
-    totals = Invoice.objects.filter(order__placed_at__date=day).aggregate(orders=Count("pk"), revenue=Sum("total"))
+    midnight = timezone.make_aware(datetime.combine(day, time.min))
+    next_midnight = timezone.make_aware(datetime.combine(day + timedelta(days=1), time.min))
+    invoices = Invoice.objects.filter(order__placed_at__gte=midnight, order__placed_at__lt=next_midnight)
+    totals = invoices.aggregate(orders=Count("pk"), revenue=Sum("total"))
     report = NightlyReport.objects.create(day=day, orders=totals["orders"], revenue=totals["revenue"] or 0)
     return report.orders
 

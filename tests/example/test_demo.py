@@ -129,3 +129,26 @@ def test_what_the_admin_says_is_read_without_its_markup() -> None:
     )
 
     assert [each.splitlines()[0] for each in page.messages] == ["7 replayed & 1 not."]
+
+
+def test_without_the_wheel_the_shop_says_so_and_runs_on_sqlite(tmp_path: Path) -> None:
+    program = """
+import os
+from services import postgres
+postgres.WHEEL = "no_such_wheel"
+from demo.database import database_for_the_shop
+with database_for_the_shop():
+    print(os.environ["DATABASE_URL"])
+"""
+    kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    environment = {**kept, "PYTHONPATH": str(MANAGE.parent), "TMPDIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=30
+    )
+
+    said, url = done.stdout.splitlines()
+    assert "no-such-wheel" in said
+    assert "SQLite is used instead" in said
+    assert url.startswith(f"sqlite:///{tmp_path}/")
+    assert list(tmp_path.iterdir()) == []

@@ -173,14 +173,23 @@ class TestReindexProducts:
 class TestNightlyReport:
     DAY = date(2026, 3, 1)
 
-    def test_it_sums_up_the_day(self, invoice: Invoice) -> None:
-        Order.objects.update(placed_at=datetime(2026, 3, 1, 12, tzinfo=UTC))
+    @pytest.mark.parametrize(
+        ("placed_at", "orders", "revenue"),
+        [  # by the shop's own clock, which is an hour ahead of UTC
+            (datetime(2026, 2, 28, 22, 59, 59, tzinfo=UTC), 0, "0.00"),
+            (datetime(2026, 2, 28, 23, tzinfo=UTC), 1, "2.97"),
+            (datetime(2026, 3, 1, 22, 59, 59, tzinfo=UTC), 1, "2.97"),
+            (datetime(2026, 3, 1, 23, tzinfo=UTC), 0, "0.00"),
+        ],
+    )
+    def test_it_sums_up_the_day(self, invoice: Invoice, placed_at: datetime, orders: int, revenue: str) -> None:
+        Order.objects.update(placed_at=placed_at)
         start_report(self.DAY)
 
         run_jobs(queues=["reports"])
 
         report = NightlyReport.objects.get()
-        assert (report.day, report.orders, str(report.revenue)) == (self.DAY, 1, "2.97")
+        assert (report.day, report.orders, str(report.revenue)) == (self.DAY, orders, revenue)
 
     def test_started_twice_it_runs_once(self, db: None) -> None:
         first, second = start_report(self.DAY), start_report(self.DAY)

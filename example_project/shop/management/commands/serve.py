@@ -23,6 +23,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             with running_shop(say, port=_free(options["port"])) as shop:
+                shop.disturb_partner()
                 shop.start_worker()
                 say("shop", shop.web.url)
                 say("admin", f"{shop.web.url}/admin/   user {ADMIN}, password {shop.password}")
