@@ -85,6 +85,11 @@ def first_line(text: str, *, limit: int = 160) -> str:
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
+def short_error(error_type: str, text: str) -> str:
+    """'DoesNotExist: There is no such row.', without the module of the class."""
+    return f"{error_type.rpartition('.')[2]}: {text}".strip(": ")
+
+
 def span(value: timedelta) -> str:
     """A span in its one or two greatest units: '350 ms', '14 s', '2 min 5 s', '3 d 4 h'."""
     seconds = abs(value.total_seconds())

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -31,6 +32,7 @@ from django_jobs.admin.display import (
     pretty_json,
     reason_label,
     relative,
+    short_error,
     span,
     when,
     when_exactly,
@@ -38,10 +40,11 @@ from django_jobs.admin.display import (
 from django_jobs.admin.filters import LetterStatusFilter, QueueFilter, ReasonFilter, TaskFilter
 from django_jobs.lifecycle.replay import Replay, ReplayResult, discard, replay_many
 from django_jobs.models import DeadLetter, Job
-from django_jobs.statuses import LetterStatus
+from django_jobs.statuses import DeathReason, LetterStatus
 
 REPLAYED_AT_ONCE = 100  # more than these are spread
 STARTS_PER_SECOND = 50
+ERROR_SHOWN = 120  # characters of an error that a list selects and shows
 
 
 def spread_of(count: int) -> timedelta:
@@ -163,10 +166,16 @@ class DeadLetterAdminMixin(DeedsMixin):
     def status_badge(self, letter: DeadLetter) -> SafeString:
         return badge(letter.status)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
+        letters: QuerySet[DeadLetter] = super().get_queryset(request)
+        return letters.annotate(error_start=Left("error_text", ERROR_SHOWN + 1))
+
     @admin.display(description=gettext_lazy("reason"))
     def why(self, letter: DeadLetter) -> SafeString:
+        text = first_line(letter.error_start, limit=ERROR_SHOWN)  # type: ignore[attr-defined]
+        error = text if letter.reason == DeathReason.GAVE_UP else short_error(letter.error_type, text)
         return format_html(
-            '{}<span class="dj-id"><span>{}</span></span>', reason_label(letter.reason), letter.error_type
+            '{}<span class="dj-why" title="{}">{}</span>', reason_label(letter.reason), letter.error_type, error
         )
 
     @admin.display(description=gettext_lazy("key"))

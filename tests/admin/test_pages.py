@@ -118,6 +118,23 @@ def test_the_list_of_letters_shows_the_open_ones_first_of_all(ask: Asker) -> Non
 
 
 @pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        ({"error_type": "shop.models.Order.DoesNotExist", "error_text": "None."}, ">DoesNotExist: None.<"),
+        ({"error_text": "first\nsecond"}, "ValueError: first<"),
+        ({"error_text": ""}, ">ValueError<"),
+        ({"reason": "gave_up", "error_type": "GiveUp", "error_text": "Sold out."}, ">Sold out.<"),
+        ({"reason": "worker_lost", "error_type": "", "error_text": ""}, "></span>"),
+        ({"error_text": "x" * 5000}, f"ValueError: {'x' * 120}…<"),
+    ],
+)
+def test_the_list_of_letters_shows_how_each_error_begins(ask: Asker, columns: dict[str, str], shown: str) -> None:
+    DeadLetterFactory.create(**columns)
+
+    assert shown in ask.list(DeadLetter)
+
+
+@pytest.mark.parametrize(
     ("query", "count"),
     [({"status": "ready"}, 2), ({"queue": "mail"}, 1), ({"task": "a.task"}, 1), ({"status": "nonsense"}, 4)],
 )

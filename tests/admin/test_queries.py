@@ -66,7 +66,9 @@ def test_lists_select_no_large_column(ask: Asker, model: Any, factory: Any) -> N
 
     found = own(statements(queries), model)
     assert len(found) == 2  # the count and the page
-    assert not [sql for sql in found for name in columns if name in sql]
+    # The start of an error is cut out by the server.
+    whole = [re.sub(r"(LEFT|SUBSTR)\([^()]*error_text[^()]*\)", "", sql) for sql in found]
+    assert not [sql for sql in whole for name in columns if name in sql]
 
 
 def test_a_megabyte_of_arguments_is_not_loaded_by_the_page_that_asks(ask: Asker) -> None:
