@@ -205,7 +205,7 @@ class TestDeclaring:
             ("send", "'send' is not a function"),
             ("".join, "no module and name"),
         ],
-        ids=str,
+        ids=lambda value: value if isinstance(value, str) else type(value).__name__,
     )
     def test_a_callable_that_no_worker_could_find_or_run_is_refused(self, func: Any, words: Any) -> None:
         with pytest.raises(InvalidTask, match=words):

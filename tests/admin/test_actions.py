@@ -324,7 +324,9 @@ def test_rows_gone_since_the_list_was_shown_are_no_error(ask: Asker) -> None:
     assert "Nothing was left to do." in messages_of(ask.confirm(form, DeadLetter))
 
 
-@pytest.mark.parametrize("token", ["", "nonsense", signing.dumps({"upto": "1"}), "\0"])
+@pytest.mark.parametrize(
+    "token", ["", "nonsense", signing.dumps({"upto": "1"}), "\0"], ids=["empty", "nonsense", "foreign salt", "NUL"]
+)
 def test_a_forged_progress_is_refused(root: Client, token: str) -> None:
     letter = DeadLetterFactory.create()
     data: dict[str, Any] = {"action": "replay", "progress": token, **ticked(letter)}
