@@ -18,8 +18,11 @@ def main() -> None:
         from demo.database import database_for_the_shop
 
         # Settings are read once, at the first import of anything of Django: the URL has to stand before.
-        with database_for_the_shop():
-            execute_from_command_line(sys.argv)
+        try:
+            with database_for_the_shop():
+                execute_from_command_line(sys.argv)
+        except KeyboardInterrupt:  # while the database starts or stops
+            sys.exit(130)
     else:
         execute_from_command_line(sys.argv)
 

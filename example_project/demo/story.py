@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import count
@@ -60,6 +61,7 @@ class Story:
         self.day = _unreported_day()
         self.probes: list[str] = []
         self.rebuilds = 0
+        self._is_closed = False
         products = list(Product.objects.values_list("pk", flat=True))
         self.sold_out = products[:SOLD_OUT]
         customers = list(Customer.objects.filter(account__isnull=False).order_by("pk").values_list("name", "email"))
@@ -122,7 +124,7 @@ class Story:
 
     def trade(self, worker: Child) -> Child:
         """Place all orders through the web pages, and kill the worker while it works on some. The next worker."""
-        with ThreadPoolExecutor(CLIENTS) as clients:
+        with ThreadPoolExecutor(CLIENTS) as clients, closing(self):
             shares = [self.orders[number::CLIENTS] for number in range(CLIENTS)]
             placed = [clients.submit(self.place, share) for share in shares]
             self._crash(worker)
@@ -214,11 +216,17 @@ class Story:
             print(f"Not what it must be: {', '.join(wrong)}.")
         return not wrong
 
+    def close(self) -> None:
+        """Let the clients go home after the order they are placing: somebody pressed Ctrl-C, or a step failed."""
+        self._is_closed = True
+
     def place(self, orders: Sequence[PlannedOrder]) -> None:
         """Place orders one after the other, as one client does."""
         client = Browser(self.shop.web.url)
         client.get("/basket/")
         for order in orders:
+            if self._is_closed:
+                return
             page = client.post("/orders/place/", order.fields)
             if "/orders/" not in page.url:
                 raise PageFailed(f"An order ended at {page.url}.")
