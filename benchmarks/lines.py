@@ -71,7 +71,7 @@ class Line:
     base: Sample | None = None
     base_name: str = "floor"
     tolerance: float = 0.0
-    note: str = ""
+    always_judged: bool = False  # in a short run too, though it is no ratio
 
     @property
     def ratio(self) -> float | None:
@@ -91,7 +91,7 @@ class Line:
 
     def verdict(self, *, short: bool) -> Verdict:
         """Judge it; in a short run only what is grossly off is missed, and absolute numbers are not judged."""
-        if short and self.rule in (Rule.VALUE_AT_MOST, Rule.EXCESS_AT_MOST):
+        if short and not self.always_judged and self.rule in (Rule.VALUE_AT_MOST, Rule.EXCESS_AT_MOST):
             return Verdict.NOT_JUDGED
         return Verdict.REACHED if self._is_reached(self._limit(short=short)) else Verdict.MISSED
 

@@ -110,7 +110,6 @@ def as_json(
             "limit": line.limit,
             "tolerance": line.allowance,
             "verdict": str(line.verdict(short=short)),
-            "note": line.note,
         }
         for line in lines
     ]

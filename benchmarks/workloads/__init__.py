@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from benchmarks.bench import Bench
 from benchmarks.lines import Line
-from benchmarks.workloads import backlog, drain, enqueue, idle, latency, nap
+from benchmarks.workloads import backlog, churn, clients, drain, enqueue, idle, latency, nap, snapshot, statements, wal
 
 Measure = Callable[[Bench], Iterable[Line]]
 
@@ -17,4 +17,9 @@ ALL: dict[str, Measure] = {
     "idle": idle.measure,
     "nap": nap.measure,
     "backlog": backlog.measure,
+    "snapshot": snapshot.measure,
+    "churn": churn.measure,
+    "clients": clients.measure,
+    "wal": wal.measure,
+    "statements": statements.measure,
 }

@@ -1,0 +1,104 @@
+"""What more workers on one queue cost the database: statements per job, and how long one waits for another's lock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks import drains
+from benchmarks.bench import Bench
+from benchmarks.lines import Line, Rule, Sample
+from benchmarks.server import Connection
+from benchmarks.workers import Workers
+
+LONGEST_WAIT = 100.0  # ms
+LOOK = 0.02  # seconds
+FLUSH = 1.5  # seconds after which a server process has told its counts
+IDLE = 3.0  # seconds over which the cost of idling is measured
+
+
+def measure(bench: Bench) -> Iterator[Line]:
+    counts = (1, 4) if bench.short else (1, 4, 16, 40)
+    jobs = bench.of(20_000, 5_000)
+    unit = f" {bench.server.statement_unit}"
+    alone = Sample(unit)
+    waits = Sample(" ms")
+    for processes in counts:
+        per_job, wait = _measure(bench, processes, jobs)
+        waits.add(wait)
+        if processes == 1:
+            alone.add(per_job)
+        else:
+            name = f"per job, {processes} workers"
+            yield Line(name, Sample(unit, [per_job]), Rule.RATIO_AT_MOST, 1.0, base=alone, base_name="1 worker")
+    longest = Sample(" ms", [max(waits.values)])
+    yield Line(f"longest lock wait, 1 to {counts[-1]} workers", longest, Rule.VALUE_AT_MOST, LONGEST_WAIT)
+
+
+def _measure(bench: Bench, processes: int, jobs: int) -> tuple[float, float]:
+    """Statements per job, and the longest wait in milliseconds. The workers are up before the jobs come."""
+    with (
+        bench.database(bench.app) as connection,
+        drains.started(bench, bench.app, connection, "mark", processes=processes) as (crew, path),
+    ):
+        _wait_for_workers(connection, crew, processes)
+        time.sleep(FLUSH)
+        idle = _idle_rate(bench)
+        before = bench.server.statements(bench.app.name)
+        with _watched_locks(bench, connection.info.dbname) as waits:
+            bench.app.fill(connection, "mark", jobs)
+            connection.execute("NOTIFY django_jobs, 'default'")
+            drains.wait_for(path, jobs, crew, drains.PATIENCE)
+            drains.wait_until_done(bench.app, connection, crew)
+        time.sleep(FLUSH)
+        statements = bench.server.statements(bench.app.name) - before - idle * FLUSH
+        drains.check(path, jobs)
+    return max(statements, 0.0) / jobs, max(waits, default=0.0) * 1000
+
+
+def _wait_for_workers(connection: Connection, crew: Workers, processes: int) -> None:
+    until = time.monotonic() + 2 * drains.START_PATIENCE
+    while True:
+        row = connection.execute("SELECT count(*) FROM django_jobs_worker").fetchone()
+        if row and row[0] == processes:
+            return
+        crew.check()
+        if time.monotonic() > until:
+            raise drains.WrongCount(f"{processes} workers did not come up in time.")
+        time.sleep(0.1)
+
+
+def _idle_rate(bench: Bench) -> float:
+    before = bench.server.statements(bench.app.name)
+    time.sleep(IDLE)
+    return (bench.server.statements(bench.app.name) - before) / IDLE
+
+
+@contextmanager
+def _watched_locks(bench: Bench, database: str) -> Iterator[list[float]]:
+    """Look at the locks of that database for the block, and keep how long each look found somebody waiting."""
+    found: list[float] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        with bench.server.connect("postgres") as connection:
+            while not stop.wait(LOOK):
+                row = connection.execute(_WAITS, [database]).fetchone()
+                if row and row[0] is not None:
+                    found.append(float(row[0]))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
+
+
+_WAITS = """
+    SELECT max(extract(epoch FROM clock_timestamp() - lock.waitstart))
+    FROM pg_locks lock JOIN pg_stat_activity session ON session.pid = lock.pid
+    WHERE NOT lock.granted AND session.datname = %s"""
