@@ -1,6 +1,7 @@
-"""Take pictures of the admin of a running project, such as `make serve` leaves.
+"""Take pictures of the admin of a running project, such as the shop. That of the README is made so:
 
-    python -m tests.browser.pictures http://127.0.0.1:8000/admin/ NAME PASSWORD docs/images
+    ADMIN_PASSWORD=PASSWORD make serve ARGS=--trouble      # and half a minute later, when all letters are there:
+    python -m tests.browser.pictures http://127.0.0.1:8000/admin/ admin PASSWORD docs/images
 
 It writes admin-jobs.png, admin-job.png, admin-runs.png, admin-dead-letters.png and admin-dead-letter.png, each also as
 …-dark.png.
@@ -24,6 +25,8 @@ def main(admin: str, username: str, password: str, folder: Path, *, width: int =
     """Take them all. A list that is empty gives no picture of a row's page."""
     with chromium(width=width) as browser:
         log_in(browser, admin, username, password)
+        # What is to be seen is beside the sidebar.
+        browser.execute_script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
         for name, model in LISTS.items():
             browser.get(f"{admin}django_jobs/{model}/")
             _both(browser, folder / f"admin-{name}.png", width)
