@@ -6,7 +6,7 @@ from functools import partial
 from uuid import UUID
 
 from django_jobs import logs
-from django_jobs.database import after_commit, lock_rows, read_clock, write_transaction
+from django_jobs.database import after_commit, delete_rows, lock_rows, read_clock, write_transaction
 from django_jobs.exceptions import JobDoesNotExist
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.finish import announce_runs, carry_job
@@ -32,7 +32,7 @@ def cancel(job_id: UUID, *, by: str = "", using: str) -> bool:
             return False
         run = _as_run(job, using=using)
         JobRun.objects.using(using).bulk_create([run])
-        Job.objects.using(using).filter(id=job.id)._raw_delete(using)
+        delete_rows(Job.objects.using(using).filter(id=job.id))
         if job.key is not None:
             guard.release([job.id], using=using)
         if run.attempt:

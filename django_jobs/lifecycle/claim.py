@@ -13,7 +13,7 @@ from django.db import connections
 from django.db.models import F, Q, QuerySet
 
 from django_jobs import logs
-from django_jobs.database import Clock, lock_rows, read_clock, write_transaction
+from django_jobs.database import Clock, forced_index, lock_rows, read_clock, write_transaction
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
 from django_jobs.models import Job
@@ -106,7 +106,8 @@ def _bring_back(task_names: Iterable[str], queue_names: Sequence[str] | None, li
 def _make_ready(rows: QuerySet[Job], limit: int, *, using: str) -> int:
     with write_transaction(using):
         ids = list(lock_rows(rows, using=using).values_list("id", flat=True)[:limit])
-        return rows.order_by().filter(id__in=ids).update(status=JobStatus.READY, waiting_since=None)
+        with forced_index("PRIMARY", using=using):
+            return rows.order_by().filter(id__in=ids).update(status=JobStatus.READY, waiting_since=None)
 
 
 def _claim_known(
@@ -164,14 +165,11 @@ def _claim_portable(worker: WorkerIdentity, queue_name: str, limit: int, *, usin
         rows = lock_rows(ready.order_by("-priority", "run_at", "id"), using=using)
         claimed = [ClaimedRun(*row) for row in rows.values_list(*_FIELDS)[:limit]]
         now = read_clock(using)
-        ready.filter(id__in=[run.job_id for run in claimed]).update(
-            status=JobStatus.RUNNING,
-            claim_number=F("claim_number") + 1,
-            attempt=F("attempt") + 1,
-            worker_id=worker.id,
-            claimed_at=now,
-            waiting_since=None,
-        )
+        counts = {"claim_number": F("claim_number") + 1, "attempt": F("attempt") + 1}
+        with forced_index("PRIMARY", using=using):
+            ready.filter(id__in=[run.job_id for run in claimed]).update(
+                status=JobStatus.RUNNING, worker_id=worker.id, claimed_at=now, waiting_since=None, **counts
+            )
     return [run._replace(claim_number=run.claim_number + 1, attempt=run.attempt + 1, claimed_at=now) for run in claimed]
 
 
@@ -194,5 +192,6 @@ def _set_aside(condition: Q, *, using: str, **changes: Any) -> list[str]:
     rows = Job.objects.using(using).filter(condition)
     tasks: dict[UUID, str] = dict(lock_rows(rows, using=using).values_list("id", "task_name"))
     changes |= {"status": JobStatus.WAITING, "worker_id": None, "waiting_since": Clock()}
-    rows.filter(id__in=list(tasks)).update(**changes)
+    with forced_index("PRIMARY", using=using):
+        rows.filter(id__in=list(tasks)).update(**changes)
     return list(tasks.values())

@@ -12,7 +12,7 @@ from django.db import DatabaseError, DataError, IntegrityError, connections
 from django.db.models import F, Subquery
 
 from django_jobs import logs, signals
-from django_jobs.database import Clock, StoredJSON, lock_rows, write_transaction
+from django_jobs.database import Clock, StoredJSON, delete_rows, lock_rows, write_transaction
 from django_jobs.errors import ErrorRecord
 from django_jobs.exceptions import LeaseLost
 from django_jobs.lifecycle import guard
@@ -206,8 +206,7 @@ def _write(
         if outcome.then in (Then.RETRY, Then.RETURN):
             _send_back(outcome, using=using)
     done = [each for each in outcomes if each.then is Then.DONE]
-    ended = Job.objects.using(using).filter(id__in=[each.run.job_id for each in (*dead, *done)])
-    ended._raw_delete(using)
+    delete_rows(Job.objects.using(using).filter(id__in=[each.run.job_id for each in (*dead, *done)]))
     guard.settle(
         [(each.run.job_id, each.run.uniqueness, each.key_ttl) for each in done if each.run.key is not None],
         [each.run.job_id for each in dead if each.run.key is not None],

@@ -11,7 +11,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from django_jobs.database import Clock, clock_after_sql, clock_sql
+from django_jobs.database import Clock, clock_after_sql, clock_sql, delete_rows, forced_index
 from django_jobs.models import JobKey
 from django_jobs.statuses import Uniqueness
 
@@ -129,12 +129,13 @@ def holders(pairs: Iterable[tuple[str, str]], *, using: str) -> dict[tuple[str, 
 
 def release(holder_ids: Iterable[UUID], *, using: str) -> None:
     """Free the keys these jobs hold."""
-    JobKey.objects.using(using).filter(holder_id__in=list(holder_ids)).delete()
+    delete_rows(JobKey.objects.using(using).filter(holder_id__in=list(holder_ids)))
 
 
 def keep_for(holder_id: UUID, ttl: timedelta, *, using: str) -> None:
     """Let a job's key expire that long from now."""
-    JobKey.objects.using(using).filter(holder_id=holder_id).update(expires_at=Clock(ttl))
+    with forced_index("django_jobs_key_holder", using=using):
+        JobKey.objects.using(using).filter(holder_id=holder_id).update(expires_at=Clock(ttl))
 
 
 def settle(succeeded: Iterable[tuple[UUID, str, timedelta | None]], ended: Iterable[UUID], *, using: str) -> None:
