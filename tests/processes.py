@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FAST = {"LEASE": 1.5, "HEARTBEAT": 0.5, "POLL_INTERVAL": 0.1}  # so that a rescue takes a second or two
+# So that a rescue takes a few seconds; a shorter lease is lost on a machine that is busy with other tests.
+FAST = {"LEASE": 3, "HEARTBEAT": 0.5, "POLL_INTERVAL": 0.1}
 
 
 def wait_until(condition: Callable[[], Any], *, within: float = 20.0, what: str = "") -> None:
@@ -95,3 +96,5 @@ def workers(environment: dict[str, str], folder: Path) -> Iterator[Workers]:
         for process in started.started:
             if process.popen.poll() is None:
                 process.kill()
+            # pytest shows it where the test has failed.
+            sys.stdout.write(f"--- {process.log.name} ended with {process.popen.returncode}\n{process.output}\n")

@@ -51,7 +51,7 @@ class Heartbeat:
 
     def _serve(self) -> None:
         use_own_connection(self._using)
-        pause = self._interval
+        pause = 0.0  # the first one shows that the connection can be had
         try:
             # Up to a tenth earlier, so that workers started together do not beat together.
             while not self._stop.wait(pause * random.uniform(0.9, 1.0)):

@@ -7,8 +7,10 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 from django.db import connections
 
@@ -27,6 +29,34 @@ ASK_EVERY = 30.0  # seconds of silence after which the connection is asked if it
 def can_listen(using: str) -> bool:
     """Whether this database and its driver wake workers."""
     return Connection is not None and connections[using].vendor == "postgresql" and get_settings().NOTIFY
+
+
+@contextmanager
+def _own_connection(using: str) -> Iterator[Any]:
+    """An autocommit connection of psycopg 3's own, out of no pool; None if Django uses psycopg2."""
+    wrapper = connections.create_connection(using)
+    settings = wrapper.settings_dict
+    own = {"AUTOCOMMIT": True, "OPTIONS": {**settings["OPTIONS"], "pool": False}}
+    wrapper.settings_dict = copy.deepcopy({**settings, **own})
+    wrapper.connect()
+    try:
+        yield wrapper.connection if isinstance(wrapper.connection, Connection) else None
+    finally:
+        wrapper.close()
+
+
+def hears_itself(using: str, *, patience: float = 1.0) -> bool:
+    """Whether what one connection sends arrives at another within so many seconds, as a listening worker needs it.
+
+    Through a pooler in transaction mode LISTEN is accepted, and nothing ever arrives.
+    """
+    channel = f"{CHANNEL}_{uuid4().hex}"  # no worker's own: none is woken
+    with _own_connection(using) as ears, _own_connection(using) as mouth:
+        if ears is None:
+            return False
+        ears.execute(f"LISTEN {channel}")
+        mouth.execute("SELECT pg_notify(%s, '')", [channel])
+        return any(notice.channel == channel for notice in ears.notifies(timeout=patience, stop_after=1))
 
 
 class Listener:
@@ -63,22 +93,14 @@ class Listener:
         select.select([self._stop_reader], [], [], seconds)
 
     def _listen(self) -> None:
-        wrapper = connections.create_connection(self._using)
-        settings = wrapper.settings_dict
-        own = {"AUTOCOMMIT": True, "OPTIONS": {**settings["OPTIONS"], "pool": False}}
-        wrapper.settings_dict = copy.deepcopy({**settings, **own})
-        wrapper.connect()
-        try:
-            raw = wrapper.connection
-            if not isinstance(raw, Connection):
+        with _own_connection(self._using) as raw:
+            if raw is None:
                 self._is_stopped = True  # psycopg2
                 return
             raw.execute(f"LISTEN {CHANNEL}")
             self._wake()  # something may have been missed
             while not self._is_stopped:
                 self._hear(raw)
-        finally:
-            wrapper.close()
 
     def _hear(self, raw: Any) -> None:
         readable, _, _ = select.select([raw.fileno(), self._stop_reader], [], [], ASK_EVERY)

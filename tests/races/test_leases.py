@@ -22,7 +22,7 @@ def test_four_workers_run_two_hundred_jobs_once_each(workers: Workers) -> None:
     """CL-01."""
     enqueue_many(tasks.plain_effect.bind(f"{number}") for number in range(200))
 
-    processes = [workers.start("--burst", "--threads", "3") for _ in range(4)]
+    processes = [workers.start("--burst", "--threads", "3", settings={}) for _ in range(4)]
 
     assert [process.wait(60) for process in processes] == [0] * 4
     assert Counter(JobRun.objects.values_list("status", "attempt")) == {(RunStatus.SUCCEEDED, 1): 200}
@@ -72,8 +72,8 @@ def test_job_of_a_killed_worker_is_taken_back_and_run_by_another(workers: Worker
 
 @pytest.mark.slow
 def test_long_jobs_keep_their_lease_while_their_worker_lives(workers: Workers) -> None:
-    """CL-03: three leases long, beside a worker that would take them back."""
-    handles = [enqueue(task, "long", 3 * FAST["LEASE"]) for task in (tasks.rest, tasks.arest)]
+    """CL-03: longer than a lease, beside a worker that would take them back."""
+    handles = [enqueue(task, "long", 1.7 * FAST["LEASE"]) for task in (tasks.rest, tasks.arest)]
     for _ in range(2):
         workers.start()
 

@@ -5,8 +5,9 @@ import os
 
 from tests.settings import *  # noqa: F403
 
-INSTALLED_APPS = [*INSTALLED_APPS, "tests.worker"]  # noqa: F405
+# Only the database that the test has: the other one is made for the tests that ask for it.
+DATABASES = {"default": DATABASES["default"]}  # noqa: F405
+_max_age = os.environ.get("TEST_CONN_MAX_AGE", "0")
+DATABASES["default"]["CONN_MAX_AGE"] = None if _max_age == "None" else int(_max_age)
 DJANGO_JOBS = json.loads(os.environ.get("DJANGO_JOBS", "{}"))
-for _database in DATABASES.values():  # noqa: F405
-    _max_age = os.environ.get("TEST_CONN_MAX_AGE", "0")
-    _database["CONN_MAX_AGE"] = None if _max_age == "None" else int(_max_age)
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.worker"]  # noqa: F405

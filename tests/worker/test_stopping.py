@@ -92,8 +92,8 @@ def test_signal_while_starting_ends_the_worker_and_strands_no_job(workers: Worke
 
 
 def test_heart_beats_until_the_last_job_has_ended(workers: Workers) -> None:
-    """CL-06: the job goes on for two leases after the signal, beside a worker that would take it back."""
-    handle = enqueue(tasks.rest, "ending", 2 * FAST["LEASE"])
+    """CL-06: the job goes on for more than a lease after the signal, beside a worker that would take it back."""
+    handle = enqueue(tasks.rest, "ending", 1.5 * FAST["LEASE"])
     worker = workers.start_telling("--grace", "20")
     workers.wait_told("ending")
     workers.start()
