@@ -18,7 +18,7 @@ serve: .venv/.ready-example  ## leave the shop running and print the admin's add
 	@$(PY) example_project/manage.py serve $(ARGS)
 
 test: .venv/.ready-test  ## run the suite, on DATABASE_URL or on an embedded PostgreSQL
-	@$(WITH_DATABASE) --no-fsync -- $(PY) -m pytest $(ARGS)
+	@$(WITH_DATABASE) --no-fsync -- $(PY) -m pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
 
 bench: .venv/.ready-bench  ## measure the app beside its database's own limit, on DATABASE_URL or an embedded PostgreSQL
 	@$(WITH_DATABASE) -- $(PY) -m benchmarks $(ARGS)

@@ -49,9 +49,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     skipped = reporter.stats.get("skipped", [])
     if skipped and exitstatus == pytest.ExitCode.OK:
-        reporter.write_line(
-            f"\n{len(skipped)} tests were skipped, and this run refuses skips (--refuse-skips).", red=True
-        )
+        reporter.write_line(f"\nSkipped tests: {len(skipped)}. This run refuses skips (--refuse-skips).", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ class Source:
         self.imports = [found for name, tree in self.trees.items() for found in self._imports(name, tree)]
 
     @classmethod
+    @cache
     def read(cls) -> "Source":
         texts = {}
         for path in sorted((ROOT / PACKAGE).rglob("*.py")):

@@ -638,9 +638,11 @@ class TestDecoding:
     def test_decoding_imports_nothing(self) -> None:
         stored = encode_call(tuple(VALUES), {}, max_size=LIMIT)
         script = (
-            "import sys, json\n"
+            "import json, sys, zoneinfo\n"
             "from django_jobs.codec import decode_call\n"
             f"parsed = json.loads({stored!r})\n"
+            # A zone that the system lacks comes from the package tzdata, whose modules the standard library imports.
+            f"zones = [zoneinfo.ZoneInfo(zone) for zone in {[*UNUSUAL_ZONES]!r}]\n"
             "before = set(sys.modules)\n"
             "decode_call(parsed)\n"
             "print(sorted(set(sys.modules) - before))\n"
