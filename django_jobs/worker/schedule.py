@@ -20,6 +20,7 @@ class Schedule:
         self._clock = clock
         self._rand = rand
         self._next_claim = self._next_due = clock()
+        self._looks_again = False
 
     @property
     def pause(self) -> float:
@@ -34,14 +35,19 @@ class Schedule:
     def look_now(self) -> None:
         """Somebody says that there is work, or that there is some due sooner than was known."""
         self._next_claim = self._next_due = self._clock()
+        self._looks_again = True
 
     def claimed(self, count: int, limit: int) -> None:
         """So many jobs were found, of so many asked for."""
         now = self._clock()
         if count >= limit:
             self._next_claim = now
+        elif count or self._looks_again:
+            self._looks_again = False
+            self._next_claim = now + LOOK_AGAIN
+            self._next_due = min(self._next_due, self._next_claim)
         else:
-            self._next_claim = now + (LOOK_AGAIN if count else self._jittered())
+            self._next_claim = now + self._jittered()
 
     def later_due(self, seconds: float | None) -> None:
         """The next job that is not ready yet is due in so many seconds; None: there is none."""

@@ -62,11 +62,22 @@ class TestSchedule:
         clock.now += 0.5
         assert schedule.is_later_due
 
-    def test_wake_up_means_now(self, clock: Clock) -> None:
+    def test_wake_up_means_now_and_once_more(self, clock: Clock) -> None:
+        """A sender leaves out a wake-up that follows its last one closely, for jobs due later as well."""
         schedule = _schedule(clock)
         schedule.look_now()
         assert schedule.pause == 0
         assert schedule.is_later_due
+
+        schedule.later_due(None)
+        schedule.claimed(0, 10)
+        assert schedule.pause == pytest.approx(LOOK_AGAIN)
+        clock.now += LOOK_AGAIN
+        assert schedule.is_later_due
+
+        schedule.later_due(None)
+        schedule.claimed(0, 10)
+        assert schedule.pause == pytest.approx(2.0)
 
 
 class TestPrefetch:

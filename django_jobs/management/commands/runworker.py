@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
-from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.utils import autoreload
 
 from django_jobs.conf import did_you_mean
@@ -137,9 +137,9 @@ def _names(text: str) -> list[str]:
 
 
 def _missing_migrations(using: str) -> list[str]:
-    executor = MigrationExecutor(connections[using])
-    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == "django_jobs"]
-    return [migration.name for migration, _ in executor.migration_plan(targets) if migration.app_label == "django_jobs"]
+    loader = MigrationLoader(connections[using])
+    known = [key for key in loader.graph.nodes if key[0] == "django_jobs"]
+    return sorted(name for app, name in known if (app, name) not in loader.applied_migrations)
 
 
 @contextmanager
