@@ -124,9 +124,9 @@ def _is_about_a_value(error: Exception) -> bool:
         return True
     if not isinstance(error, DatabaseError):
         return False
-    # Class 54 of PostgreSQL: nested too deeply, too long. 3140 of MySQL: invalid JSON.
+    # PostgreSQL's class 54: nested too deeply, too long. MariaDB's 1916: a number out of range; MySQL's 3140: no JSON.
     sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-    return sqlstate.startswith("54") or error.args[:1] == (3140,)
+    return sqlstate.startswith("54") or error.args[:1] in ((1916,), (3140,))
 
 
 def _bury_unstorable(outcome: Outcome, error: Exception, worker: WorkerIdentity, *, using: str) -> Finished:
