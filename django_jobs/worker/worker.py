@@ -171,7 +171,8 @@ class Worker:
         if self.options.burst:
             # Its end may have made something ready: the next job of a chain, or its own next try.
             self._is_dry = False
-            self._schedule.look_now()
+            if self._ledger.is_idle:
+                self._schedule.look_now()
 
     def _give_up(self, attempt: Attempt) -> None:
         """A task goes on after its time limit: record that, and let what it does later count for nothing."""
