@@ -168,3 +168,10 @@ def break_transaction(label: str) -> None:
     """Let a statement fail, and catch the error: in PostgreSQL the transaction around it is broken."""
     with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
         cursor.execute("SELECT no_such_column FROM tests_effect")
+
+
+@task
+def wait_and_leave_no_effect(label: str, seconds: float) -> None:
+    """Needs no database."""
+    tell(label)
+    time.sleep(seconds)
