@@ -56,13 +56,15 @@ def test_empty_queue_name_is_refused(text: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_database_without_the_tables_is_refused_with_what_to_do() -> None:
-    """DP-09."""
+@pytest.mark.parametrize("options", [{"burst": True}, {}], ids=["burst", "reloading"])
+def test_database_without_the_tables_is_refused_with_what_to_do(options: dict[str, bool], settings: Any) -> None:
+    """DP-09: also with DEBUG, before the reloader takes over."""
+    settings.DEBUG = True
     recorder = MigrationRecorder(connection)
     recorder.record_unapplied("django_jobs", "0001_initial")
     try:
         with pytest.raises(CommandError, match=r"lacks \d+ migrations of django_jobs.*migrate"):
-            call_command("runworker", burst=True)
+            call_command("runworker", **options)
     finally:
         recorder.record_applied("django_jobs", "0001_initial")
 

@@ -51,6 +51,9 @@ class Command(BaseCommand):
         if connections[worker_options.using].in_atomic_block:
             self._run_inline(worker_options)
         elif self._reloads(worker_options, noreload=options["noreload"]):
+            # In the reloader's thread a refusal is a traceback, and a process that waits for ever.
+            self._check_tables(worker_options.using)
+            connections[worker_options.using].close()
             autoreload.run_with_reloader(self._run_reloading, worker_options, options["verbosity"])
         else:
             signals.install()
@@ -93,8 +96,8 @@ class Command(BaseCommand):
         ended = threading.Event()
 
         def end() -> None:
-            signals.tell("the reloader")
-            signals.tell("the reloader")
+            for _ in range(2):  # there is no time for a grace
+                signals.tell("Ctrl-C or changed code")
             ended.wait(RELOAD_PATIENCE)
 
         atexit.register(end)
