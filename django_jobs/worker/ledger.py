@@ -90,8 +90,6 @@ class Ledger:
             django.db.Error: nothing is forgotten; call it again.
         """
         recorded: list[Outcome] = []
-        if time.monotonic() < self._kept_until:
-            return recorded
         for identity in list(self._outcomes):
             recorded += self._finish(identity)
         for identity in list(self._returned):

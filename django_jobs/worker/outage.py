@@ -62,16 +62,20 @@ class Retrier:
         return self._next - time.monotonic() if self.failures else 0.0
 
     def run(self, step: Callable[[], object]) -> bool:
-        """Run the step if it is time. False if it is not, or if the step failed."""
+        """Run the step if it is time. False if it is not, or if the step failed.
+
+        A step that answers False did not ask the database, and says nothing about it.
+        """
         if self.failures and time.monotonic() < self._next:
             return False
         try:
-            step()
+            answer = step()
         except Exception as error:  # noqa: BLE001  whatever it is, a worker goes on
             self._note(error)
             return False
-        self.failures = 0
-        self.outage.end()
+        if answer is not False:
+            self.failures = 0
+            self.outage.end()
         return True
 
     def _note(self, error: Exception) -> None:

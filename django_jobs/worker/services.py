@@ -31,10 +31,9 @@ class Service:
 def table(using: str, heartbeat: Heartbeat, lease: timedelta, should_stop: Callable[[], bool]) -> list[Service]:
     """The services of a worker."""
 
-    def rescue_others() -> None:
+    def rescue_others() -> int | bool:
         # After an outage every lease looks over: only who kept its own may judge.
-        if heartbeat.unbroken_for >= lease.total_seconds():
-            rescue.rescue(using=using)
+        return heartbeat.unbroken_for >= lease.total_seconds() and rescue.rescue(using=using)
 
     return [
         Service("rescue", lease / 5, rescue_others),

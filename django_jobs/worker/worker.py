@@ -195,30 +195,38 @@ class Worker:
     def _hand_back(self, attempts: list[Attempt]) -> None:
         self.runs -= self._ledger.hand_back(attempts)
 
-    def _cycle(self) -> None:
-        """What the main thread does with the database; any step may raise, and all of it is tried again."""
+    def _cycle(self) -> bool:
+        """What the main thread does with the database; any step may raise, and all of it is tried again.
+
+        False if there was nothing to do.
+        """
         if self._retrier.failures:
             self._next_reconciliation = 0.0
         if self._needs_identity:
             self._take_identity()
             self._heartbeat.adopt(self._identity)
-        self._write()
+        has_asked = self._write()
         if time.monotonic() >= self._next_reconciliation:
             self._crew.cancel(self._ledger.reconcile(self._identity))
             self._plan_reconciliation()
+            has_asked = True
         limit = self._room()
         if limit > 0 and self._schedule.pause <= 0:
             self._look(limit)
+            has_asked = True
+        return has_asked
 
     def _plan_reconciliation(self) -> None:
         self._next_reconciliation = time.monotonic() + self.options.lease.total_seconds()
 
-    def _write(self) -> None:
-        if self._ledger.is_written:
-            return
+    def _write(self) -> bool:
+        """Write what has ended. False if nothing has."""
+        if self._ledger.pause != 0:
+            return False
         for outcome in self._ledger.write():
             if outcome.then is Then.RETRY:
                 self._schedule.due_in(outcome.delay.total_seconds() if outcome.delay else 0.0)
+        return True
 
     def _room(self) -> int:
         room = self._crew.room(self._ledger)

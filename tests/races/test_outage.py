@@ -49,12 +49,11 @@ def test_worker_outlives_an_outage_and_writes_what_ended_meanwhile(workers: Work
         time.sleep(AWAY)  # the span of the outage
         assert worker.popen.poll() is None, worker.output
     wait_until(lambda: during.get().is_finished, within=30)
-    after = enqueue(tasks.plain_effect, "after")
-    workers.wait_told("after", within=30)
+    after = enqueue(tasks.wait_and_leave_no_effect, "after", 0)
+    wait_until(lambda: after.get().is_finished, within=30)
     worker.signal(signal.SIGTERM)
-    worker.signal(signal.SIGTERM)
-    worker.wait()
 
+    assert worker.wait() == 0
     assert JobRun.objects.get(job_id=during.id).status == RunStatus.SUCCEEDED
     assert JobRun.objects.get(job_id=during.id).attempt == 1
     assert after.get().attempt == 1
