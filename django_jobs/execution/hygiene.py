@@ -7,13 +7,16 @@ import select
 import time
 from typing import Any
 
-from django.db import Error, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import logs
 
 PING_AFTER = 30.0  # seconds of idleness after which a connection is asked, whatever its socket says
 BLIND_PING_AFTER = 1.0  # seconds, where the socket cannot be looked at
+
+IDLE = 0  # libpq's numbers
+IN_TRANSACTION = (2, 3)  # open, broken; others say that a statement runs, or that the session is gone
 
 
 def freshen(idle: float) -> None:
@@ -67,11 +70,16 @@ def _readable(number: int) -> Any:
     return poller.poll(0)
 
 
-def tidy() -> None:
-    """After a job: roll back and close what it left open, and empty the query log."""
+def tidy(*, was_interrupted: bool = False) -> None:
+    """After a job: roll back and close what it left open, and empty the query log.
+
+    Where a time limit `was_interrupted` code of Django or the driver halfway, nothing of theirs is used again.
+    """
     for connection in connections.all(initialized_only=True):
         connection.queries_log.clear()
-        if connection.connection is None:
+        if was_interrupted:
+            _discard(connection)
+        elif connection.connection is None:
             if connection.in_atomic_block:
                 _discard(connection)
         elif _has_open_transaction(connection):
@@ -88,7 +96,7 @@ def _has_open_transaction(connection: BaseDatabaseWrapper) -> bool:
         return bool(connection.connection.in_transaction)
     # psycopg's; BEGIN may have been sent as SQL.
     info = getattr(connection.connection, "info", None)
-    return bool(getattr(info, "transaction_status", 0))
+    return getattr(info, "transaction_status", IDLE) in IN_TRANSACTION
 
 
 def _is_pooled(connection: BaseDatabaseWrapper) -> bool:
@@ -103,7 +111,7 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
 
 def close(connection: BaseDatabaseWrapper) -> None:
     """Close it; one that is broken may refuse even that."""
-    with contextlib.suppress(Error):
+    with contextlib.suppress(Exception):
         connection.close()
 
 

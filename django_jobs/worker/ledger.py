@@ -8,8 +8,8 @@ from uuid import UUID
 
 from django_jobs import logs
 from django_jobs.execution import Attempt
-from django_jobs.lifecycle import extend, finish, release
-from django_jobs.runs import Outcome, WorkerIdentity
+from django_jobs.lifecycle import extend, finish, release, turn
+from django_jobs.runs import ClaimedRun, Outcome, WorkerIdentity
 
 KEPT_PAUSE = 0.1  # seconds until an outcome is given again whose row somebody locks
 
@@ -98,13 +98,27 @@ class Ledger:
             logs.jobs_released(count, worker=identity.name)
         return recorded
 
+    def turn(
+        self, identity: WorkerIdentity, queue_name: str, limit: int, known: frozenset[str]
+    ) -> tuple[list[Outcome], list[ClaimedRun]]:
+        """Write what has ended and claim more of one queue, in one go. The outcomes recorded, and the runs claimed.
+
+        Raises:
+            django.db.Error: nothing is forgotten; call it again.
+        """
+        outcomes = self._outcomes.get(identity, [])
+        finished, runs = turn.turn(outcomes, identity, queue_name, limit, known, using=self._using)
+        return self._settle(identity, finished), runs
+
     def _finish(self, identity: WorkerIdentity) -> list[Outcome]:
-        finished = finish.finish(self._outcomes[identity], identity, using=self._using)
+        return self._settle(identity, finish.finish(self._outcomes[identity], identity, using=self._using))
+
+    def _settle(self, identity: WorkerIdentity, finished: finish.Finished) -> list[Outcome]:
         if finished.kept:
             self._outcomes[identity] = finished.kept
             self._kept_until = time.monotonic() + KEPT_PAUSE
         else:
-            del self._outcomes[identity]
+            self._outcomes.pop(identity, None)
         return finished.recorded
 
     def reconcile(self, identity: WorkerIdentity) -> list[Attempt]:

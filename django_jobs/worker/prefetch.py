@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST_AHEAD = 100  # jobs
+MOST_AHEAD = 300  # jobs: about what one statement costs, their threads work off meanwhile
 WORK_AHEAD = 0.05  # seconds
 WEIGHT = 0.1  # of the newest duration in the mean
 LONGEST_COUNTED = 1.0  # seconds; one long run must not hide a hundred short ones for long

@@ -110,7 +110,7 @@ class Threads:
             slot.attempt = attempt
             outcome = execute(attempt, recording=self._recording, stopping=self._stopping)
             slot.attempt = None
-            hygiene.tidy()
+            hygiene.tidy(was_interrupted=attempt.sent)
         except BaseException as error:  # noqa: BLE001  a fault of ours, or no memory left: the thread goes on
             slot.attempt = None
             logs.service_failed("thread", error)

@@ -11,7 +11,7 @@ from django_jobs.execution.deadlines import whereabouts
 from django_jobs.lifecycle import claim, extend
 from django_jobs.runs import ClaimedRun, Outcome, Then, WorkerIdentity
 from django_jobs.worker.atomic import recording
-from django_jobs.worker.connection import use_own_connection
+from django_jobs.worker.connection import check_pooled_connections, use_own_connection
 from django_jobs.worker.crew import Crew
 from django_jobs.worker.heartbeat import Heartbeat
 from django_jobs.worker.inbox import Inbox
@@ -24,6 +24,7 @@ from django_jobs.worker.services import Services, table
 
 FLUSH = 0.02  # seconds for which an ended run may wait to be written together with others
 STRANDED_AFTER = 0.25  # seconds that a claimed job may wait for a thread, before it is handed back
+STREAK = 0.5  # seconds for which a full queue is claimed from without looking at the others
 CANCELLED_PATIENCE = 1.0  # seconds for cancelled async tasks to clean up
 LAST_WORDS = 5.0  # seconds for the last writes after the grace
 
@@ -48,6 +49,8 @@ class Worker:
         self._stops = 0
         self._stop_cause = ""
         self._is_dry = False  # nothing ran, and nothing was found
+        self._streak: str | None = None  # the queue of the last claim, if it gave all that was asked for
+        self._streak_until = 0.0
         self._needs_identity = True
         self._next_reconciliation = 0.0
 
@@ -64,6 +67,7 @@ class Worker:
     def run(self) -> int:
         """Serve until there is nothing left to do, or until `stop`. 0 if the database knows the end of every run."""
         started = time.monotonic()
+        check_pooled_connections()
         use_own_connection(self._using)
         try:
             if not self._wait_for_identity():
@@ -238,8 +242,19 @@ class Worker:
         if self._schedule.is_later_due:
             self._promote()
         runs = claim.claim(self._identity, self.options.queue_names, limit, self._known, using=self._using)
-        self._schedule.claimed(len(runs), limit)
         self._is_dry = was_idle and not runs
+        self._claimed(runs, limit)
+
+    def _claimed(self, runs: list[ClaimedRun], limit: int) -> None:
+        self._schedule.claimed(len(runs), limit)
+        now = time.monotonic()
+        queues = {run.queue_name for run in runs} if len(runs) >= limit else set()
+        if len(queues) != 1:
+            self._streak = None
+        elif self._streak is None:
+            self._streak, self._streak_until = queues.pop(), now + STREAK
+        elif now >= self._streak_until:
+            self._streak = None
         self._start(runs)
 
     def _promote(self) -> None:

@@ -107,3 +107,13 @@ def test_query_log_is_emptied(settings: Any) -> None:
     hygiene.tidy()
 
     assert not connection.queries
+
+
+def test_connection_of_a_task_that_was_interrupted_is_not_used_again() -> None:
+    connection.ensure_connection()
+    before = connections["default"]
+
+    hygiene.tidy(was_interrupted=True)
+
+    assert connections["default"] is not before
+    assert Effect.objects.count() == 0
