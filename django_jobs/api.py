@@ -1,4 +1,4 @@
-"""What an application calls. Importable before the app registry is ready: lifecycle and models are imported when used."""
+"""What an application calls. Importable before the app registry is ready: models are imported when they are used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_jobs import codec, ids, registry
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import JobDoesNotExist, NotInTransaction
 from django_jobs.registry import Call, Task
-from django_jobs.statuses import JobStatus, LetterStatus
+from django_jobs.statuses import JobStatus, LetterStatus, RunStatus
 
 if TYPE_CHECKING:
     from django_jobs.lifecycle.enqueue import NewJob
@@ -31,8 +31,9 @@ ONCE_SCOPE = "once()"
 class JobInfo:
     """A job as it is at one moment, live or ended.
 
-    `status` is that of the live job (scheduled, ready, running, waiting), or succeeded, cancelled, dead, replayed or discarded.
-    `result` is what a job that succeeded returned. `why` says in a sentence what the job waits for, or how it ended.
+    `status` is that of the live job (scheduled, ready, running, waiting), or succeeded, cancelled, dead, replayed or
+    discarded. `result` is what a job that succeeded returned. `why` says in a sentence what the job waits for, or how
+    it ended.
     """
 
     id: UUID
@@ -98,7 +99,8 @@ class JobHandle:
 def enqueue(task: Task, /, *args: Any, **kwargs: Any) -> JobHandle:
     """Write a job in the current transaction; it is seen by workers once that commits.
 
-    Options come with the task: `enqueue(send_mail.using(delay=60, key="welcome:7"), user_id)`. The arguments are frozen now.
+    Options come with the task: `enqueue(send_mail.using(delay=60, key="welcome:7"), user_id)`. The arguments are frozen
+    now.
 
     Raises:
         TypeError: an argument cannot be stored, or does not fit the task's signature; the message names it.
@@ -124,8 +126,8 @@ def enqueue_many(calls: Iterable[Call | tuple[Task, tuple[Any, ...], dict[str, A
         groups.setdefault(_database(call.task), []).append((position, _new_job(call)))
     handles: dict[int, JobHandle] = {}
     for using, jobs in groups.items():
-        for (position, job), handle in zip(jobs, _write([job for _, job in jobs], using), strict=True):
-            handles[position] = handle
+        written = _write([job for _, job in jobs], using)
+        handles.update(zip((position for position, _ in jobs), written, strict=True))
     return [handles[position] for position in range(len(bound))]
 
 
@@ -137,9 +139,9 @@ async def aenqueue(task: Task, /, *args: Any, **kwargs: Any) -> JobHandle:
 def enqueue_on_commit(task: Task, /, *args: Any, using: str | None = None, **kwargs: Any) -> JobHandle:
     """Write a job after the current transaction on the database `using` has committed.
 
-    For a transaction on another database than the jobs'. A crash between that commit and the write loses the job: where the
-    data are on the jobs' database, `enqueue` is the safe one. The arguments are checked and frozen now; nothing is written
-    if the transaction rolls back. The handle's id may turn out to be another's if the key is held by then.
+    For a transaction on another database than the jobs'. A crash between that commit and the write loses the job: where
+    the data are on the jobs' database, `enqueue` is the safe one. The arguments are checked and frozen now; nothing is
+    written if the transaction rolls back. The handle's id may turn out to be another's if the key is held by then.
     """
     _refuse_event_loop()
     call = _task(task).bind(*args, **kwargs)
@@ -152,8 +154,8 @@ def once(key: str, *, scope: str = "", ttl: timedelta | float | None = None, usi
     """True for the first transaction that commits this key, False ever after: the guard by hand.
 
     One INSERT in the caller's transaction, so that key and effect commit or roll back together. It waits for an open
-    transaction that holds the key: False after that one's commit, True after its rollback. With `ttl` (timedelta or seconds)
-    the key is free again after that time.
+    transaction that holds the key: False after that one's commit, True after its rollback. With `ttl` (timedelta or
+    seconds) the key is free again after that time.
 
     Raises:
         NotInTransaction: called outside `transaction.atomic()`.
@@ -220,7 +222,7 @@ def get_job(job_id: UUID | str, *, database: str | None = None) -> JobInfo:
     if letter is not None:
         return _dead(letter, run)
     if run is not None:
-        return _ended(run)
+        return _ended(run, _tally(wanted, using))
     raise JobDoesNotExist(f"No job has the id {wanted}. It was never committed, or pruned, or is on another database.")
 
 
@@ -325,16 +327,30 @@ def _why(job: Any) -> str:
     return f"It is due, and waits for a worker that serves queue {job.queue_name!r}."
 
 
-def _ended(run: Any) -> JobInfo:
+def _tally(job_id: UUID, using: str) -> dict[str, int]:
+    """What the runs of an ended job add up to, as its row counted them while it lived."""
+    from django.db.models import Count, Max, Q
+
+    from django_jobs.models import JobRun
+
+    runs = JobRun.objects.using(using).filter(job_id=job_id)
+    return runs.aggregate(
+        attempt=Max("attempt"),
+        failures=Count("id", filter=Q(status__in=(RunStatus.FAILED, RunStatus.TIMED_OUT))),
+        crashes=Count("id", filter=Q(status=RunStatus.LOST)),
+    )
+
+
+def _ended(run: Any, tally: dict[str, int]) -> JobInfo:
     return JobInfo(
         id=run.job_id,
         status=run.status,
         task_name=run.task_name,
         queue_name=run.queue_name,
         priority=run.priority,
-        attempt=run.attempt,
-        failures=0,
-        crashes=0,
+        attempt=tally["attempt"],
+        failures=tally["failures"],
+        crashes=tally["crashes"],
         key=run.key,
         enqueued_at=run.enqueued_at,
         run_at=run.run_at,

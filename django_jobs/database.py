@@ -49,7 +49,7 @@ class Clock(Func):
         super().__init__()
         self.after = after
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> Any:  # type: ignore[override]
         return clock_after_sql(connection, self.after)
 
 
@@ -73,7 +73,7 @@ def read_clock(using: str) -> datetime:
     sql, params = clock_sql(connection)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {sql}", params)
-        (now,) = cursor.fetchone()
+        now: datetime = cursor.fetchone()[0]
     if settings.USE_TZ and timezone.is_naive(now):
         return timezone.make_aware(now, connection.timezone)
     return now
@@ -83,8 +83,8 @@ def read_clock(using: str) -> datetime:
 def write_transaction(using: str) -> Iterator[None]:
     """`atomic()` that is a write from its first statement on.
 
-    SQLite refuses at once (no waiting for the busy timeout) to turn a read transaction into a write one when somebody else
-    wrote meanwhile, and under DEFERRED every transaction begins as a read.
+    SQLite refuses at once (no waiting for the busy timeout) to turn a read transaction into a write one when somebody
+    else wrote meanwhile, and under DEFERRED every transaction begins as a read.
     """
     connection = connections[using]
     with transaction.atomic(using=using):
@@ -107,7 +107,8 @@ def after_commit(function: Callable[[], object], *, using: str) -> None:
 def lock_rows(rows: QuerySet[M], *, using: str, wait: bool = False) -> QuerySet[M]:
     """Lock these rows until the transaction ends; without `wait`, leave out those that somebody else has locked.
 
-    MariaDB before 10.6 cannot leave out, and waits. SQLite locks no rows: there a `write_transaction` is the only writer.
+    MariaDB before 10.6 cannot leave out, and waits. SQLite locks no rows: there a `write_transaction` is the only
+    writer.
     """
     features = connections[using].features
     if not features.has_select_for_update:
@@ -157,5 +158,5 @@ class StoredJSON(Func):
         super().__init__()
         self.text = text
 
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> Any:  # type: ignore[override]
         return ("%s::jsonb" if connection.vendor == "postgresql" else "%s"), [self.text]

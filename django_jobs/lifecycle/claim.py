@@ -35,9 +35,9 @@ def claim(
 ) -> list[ClaimedRun]:
     """Claim up to `limit` due jobs for a worker; with `queue_names` None of any queue.
 
-    Within a queue by priority, then run_at, then id; which queue comes first is drawn anew each time, so that a full one
-    starves no other. A job whose task is not in `known` is parked as `waiting` on the way, uncharged, and made ready again
-    by a worker that knows it.
+    Within a queue by priority, then run_at, then id; which queue comes first is drawn anew each time, so that a full
+    one starves no other. A job whose task is not in `known` is parked as `waiting` on the way, uncharged, and made
+    ready again by a worker that knows it.
     """
     ready, waiting = _look(queue_names, using=using)
     if known.intersection(waiting):
@@ -47,10 +47,7 @@ def claim(
     runs: list[ClaimedRun] = []
     for queue_name in (*ready[start:], *ready[:start]):
         if len(runs) < limit:
-            runs += _claim_known(worker, queue_name, limit - len(runs), known, using=using)
-    started = [run.job_id for run in runs if run.uniqueness == Uniqueness.QUEUED]
-    if started:
-        guard.release(started, using=using)
+            runs += claim_queue(worker, queue_name, limit - len(runs), known, using=using)
     return runs
 
 
@@ -74,11 +71,14 @@ _NAMES = """
     {column}s(name) AS (
         SELECT min({column}) FROM django_jobs_job WHERE status = '{status}'
         UNION ALL
-        SELECT (SELECT min(job.{column}) FROM django_jobs_job job WHERE job.status = '{status}' AND job.{column} > {column}s.name)
-        FROM {column}s WHERE {column}s.name IS NOT NULL
+        SELECT (
+            SELECT min(job.{column}) FROM django_jobs_job job WHERE job.status = '{status}' AND job.{column} > seen.name
+        ) FROM {column}s AS seen WHERE seen.name IS NOT NULL
     )"""
+_READY = _NAMES.format(column="queue_name", status="ready")
+_WAITING = _NAMES.format(column="task_name", status="waiting")
 _LOOK = f"""
-    WITH RECURSIVE {_NAMES.format(column="queue_name", status="ready")}, {_NAMES.format(column="task_name", status="waiting")}
+    WITH RECURSIVE {_READY}, {_WAITING}
     SELECT 'ready', name FROM queue_names WHERE name IS NOT NULL
     UNION ALL SELECT 'waiting', name FROM task_names WHERE name IS NOT NULL"""
 
@@ -110,26 +110,41 @@ def _make_ready(rows: QuerySet[Job], limit: int, *, using: str) -> int:
             return rows.order_by().filter(id__in=ids).update(status=JobStatus.READY, waiting_since=None)
 
 
-def _claim_known(
+def claim_queue(
     worker: WorkerIdentity, queue_name: str, limit: int, known: frozenset[str], *, using: str
 ) -> list[ClaimedRun]:
+    """Claim up to `limit` ready jobs of one queue."""
     claim_rows = _claim_postgres if connections[using].vendor == "postgresql" else _claim_portable
     runs: list[ClaimedRun] = []
     while len(runs) < limit:
         claimed = claim_rows(worker, queue_name, limit - len(runs), using=using)
-        runs += [run for run in claimed if run.task_name in known]
-        unknown = [run for run in claimed if run.task_name not in known]
-        if not unknown:
+        admitted = admit(claimed, worker, queue_name, known, using=using)
+        runs += admitted
+        if len(admitted) == len(claimed):
             break
-        _park(unknown, worker, queue_name, known, using=using)
     return runs
+
+
+def admit(
+    claimed: list[ClaimedRun], worker: WorkerIdentity, queue_name: str, known: frozenset[str], *, using: str
+) -> list[ClaimedRun]:
+    """Free the keys that end with the start of their job, and park what this worker does not know. The rest."""
+    unknown = [run for run in claimed if run.task_name not in known]
+    if unknown:
+        _park(unknown, worker, queue_name, known, using=using)
+        claimed = [run for run in claimed if run.task_name in known]
+    started = [run.job_id for run in claimed if run.uniqueness == Uniqueness.QUEUED]
+    if started:
+        guard.release(started, using=using)
+    return claimed
 
 
 _FIELDS = ("id", *(name for name in ClaimedRun._fields if name != "job_id"))
 _PAYLOAD, _OPTIONS = ClaimedRun._fields.index("payload"), ClaimedRun._fields.index("options")
+# Two steps of one PostgreSQL statement: pick and mark. Parameters: the queue, the limit, the worker.
 # The status is part of the text: a prepared statement's generic plan could not use an index over one status.
-_CLAIM = f"""
-    WITH picked AS MATERIALIZED (
+CLAIM = f"""
+    picked AS MATERIALIZED (
         SELECT id FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s
         ORDER BY priority DESC, run_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
     ), claimed AS (
@@ -138,20 +153,28 @@ _CLAIM = f"""
             claimed_at = statement_timestamp(), waiting_since = NULL
         FROM picked WHERE job.id = picked.id
         RETURNING {", ".join(f"job.{name}" for name in _FIELDS)}
-    )
-    SELECT * FROM claimed ORDER BY priority DESC, run_at, id"""
+    )"""
+_CLAIM = f"WITH {CLAIM} SELECT * FROM claimed ORDER BY priority DESC, run_at, id"
 
 
 def _claim_postgres(worker: WorkerIdentity, queue_name: str, limit: int, *, using: str) -> list[ClaimedRun]:
     """Pick, mark and read by one statement."""
     with connections[using].cursor() as cursor:
         cursor.execute(_CLAIM, [queue_name, limit, worker.id])
-        rows = cursor.fetchall()
-    return [ClaimedRun(*row)._replace(payload=_parsed(row[_PAYLOAD]), options=_parsed(row[_OPTIONS])) for row in rows]
+        return read_claimed(cursor.fetchall())
+
+
+def read_claimed(rows: Iterable[Sequence[Any]]) -> list[ClaimedRun]:
+    """The runs in rows of `CLAIM`."""
+    between = slice(_PAYLOAD + 1, _OPTIONS)
+    return [
+        ClaimedRun(*row[:_PAYLOAD], _parsed(row[_PAYLOAD]), *row[between], _parsed(row[_OPTIONS]), *row[_OPTIONS + 1 :])
+        for row in rows
+    ]
 
 
 def _parsed(text: str | None) -> Any:
-    """A JSON column's value, or its text where Python cannot parse it: that job must not stop the others of its batch."""
+    """A JSON column's value, or its text where Python cannot parse it: one job must not stop the rest of its batch."""
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -176,7 +199,7 @@ def _claim_portable(worker: WorkerIdentity, queue_name: str, limit: int, *, usin
 def _park(
     claimed: Sequence[ClaimedRun], worker: WorkerIdentity, queue_name: str, known: frozenset[str], *, using: str
 ) -> None:
-    """Put what this worker does not know aside, as if it had never been claimed, and what lies right behind it as well."""
+    """Put what this worker does not know aside, as if it had never been claimed, and what lies right behind it too."""
     ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
     with write_transaction(using):
         parked = _set_aside(fence((run[:2] for run in claimed), worker), using=using, attempt=F("attempt") - 1)

@@ -53,7 +53,8 @@ def enqueue(jobs: Sequence[NewJob], *, using: str) -> list[Enqueued]:
     A key that is held is no error: its holder is the answer. Workers are woken after the commit.
     """
     answers: dict[UUID, Enqueued] = {}
-    # Each statement sorts its own keys; over several of them, two calls must not wait for each other in a circle either.
+    # Each statement sorts its own keys; over several of them, two calls must not wait for each other in a circle
+    # either.
     ordered = jobs if len(jobs) <= CHUNK else sorted(jobs, key=lambda job: (job.key or "", job.scope))
     with nullcontext() if len(jobs) == 1 else _one_transaction(using):
         for start in range(0, len(jobs), CHUNK):
@@ -116,13 +117,15 @@ def _split_twins(jobs: Sequence[NewJob]) -> tuple[list[NewJob], list[tuple[NewJo
 _COLUMNS = "id, task_name, queue_name, priority, payload, options, key, uniqueness, enqueued_at, run_at, status"
 _NEW = """
     new AS (
-        SELECT id, task_name, queue_name, priority, payload::jsonb AS payload, options::jsonb AS options, key, uniqueness,
-            scope, NULL::interval AS key_ttl, coalesce(enqueued_at, statement_timestamp()) AS enqueued_at,
+        SELECT id, task_name, queue_name, priority, payload::jsonb AS payload, options::jsonb AS options, key,
+            uniqueness, scope, NULL::interval AS key_ttl, coalesce(enqueued_at, statement_timestamp()) AS enqueued_at,
             coalesce(run_at, statement_timestamp() + coalesce(delay, '0')) AS run_at
         FROM unnest(
-            %s::uuid[], %s::text[], %s::text[], %s::smallint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-            %s::interval[], %s::timestamptz[], %s::timestamptz[]
-        ) AS n(id, task_name, queue_name, priority, payload, options, key, uniqueness, scope, delay, run_at, enqueued_at)
+            %s::uuid[], %s::text[], %s::text[], %s::smallint[], %s::text[], %s::text[], %s::text[], %s::text[],
+            %s::text[], %s::interval[], %s::timestamptz[], %s::timestamptz[]
+        ) AS n(
+            id, task_name, queue_name, priority, payload, options, key, uniqueness, scope, delay, run_at, enqueued_at
+        )
     )"""
 _INSERT = f"""
     INSERT INTO django_jobs_job ({_COLUMNS}, claim_number, attempt, failures, crashes, interruptions)

@@ -1,11 +1,11 @@
-"""Job(running) -> JobRun, and nothing | Job(scheduled) | DeadLetter: a batch of outcomes in one short, fenced transaction."""
+"""Job(running) -> JobRun, and nothing | Job(scheduled) | DeadLetter: a batch in one short, fenced transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from django.db import DatabaseError, DataError, IntegrityError, connections
@@ -29,8 +29,8 @@ MOST = 2**31 - 1  # what a counter's column holds
 class Finished:
     """What became of a batch.
 
-    Each outcome was recorded; or lost to another claim (nothing was changed); or kept, as somebody locks the row; or refused,
-    as the database takes no row about this run, which cannot be mended by trying again.
+    Each outcome was recorded; or lost to another claim (nothing was changed); or kept, as somebody locks the row; or
+    refused, as the database takes no row about this run, which cannot be mended by trying again.
     """
 
     recorded: list[Outcome] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Finished:
     deaths: list[Death] = field(default_factory=list)
     worker: str = ""
 
-    def __iadd__(self, other: Finished) -> Finished:
+    def __iadd__(self, other: Self) -> Self:
         self.recorded += other.recorded
         self.lost += other.lost
         self.kept += other.kept
@@ -56,8 +56,8 @@ class Finished:
 def finish(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -> Finished:
     """Record these outcomes of this worker's claims and tell who listens.
 
-    A row that somebody locks is not waited for: its outcome comes back as `kept`, to be given again. If a value cannot be
-    stored, the batch is halved until the bad one is alone, and that job dies with the reason.
+    A row that somebody locks is not waited for: its outcome comes back as `kept`, to be given again. If a value cannot
+    be stored, the batch is halved until the bad one is alone, and that job dies with the reason.
 
     Raises:
         django.db.Error: the database is away. What was recorded stays so: give all of them again.
@@ -108,7 +108,7 @@ def _halve_until_stored(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, 
         with write_transaction(using):
             return _record(outcomes, worker, using=using)
     except Exception as error:
-        if not _is_about_a_value(error):
+        if not is_about_a_value(error):
             raise
         if len(outcomes) == 1:
             return _bury_unstorable(outcomes[0], error, worker, using=using)
@@ -118,8 +118,8 @@ def _halve_until_stored(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, 
     return finished
 
 
-def _is_about_a_value(error: Exception) -> bool:
-    """Whether a driver or database says that it cannot store a value; of a lone surrogate not even by a database error."""
+def is_about_a_value(error: Exception) -> bool:
+    """Whether a driver or database says it cannot store a value; of a lone surrogate not even by a database error."""
     if isinstance(error, (DataError, IntegrityError, ValueError, TypeError, OverflowError)):
         return True
     if not isinstance(error, DatabaseError):
@@ -262,7 +262,7 @@ def carry_job(run: JobRun, job: Job) -> None:
 
 
 def _stored(job: Job, column: str) -> Subquery:
-    """The value of a job's JSON column as it is: not every value that a column holds survives being parsed and written."""
+    """The value of a job's JSON column as it is: not every value in a column survives being parsed and written."""
     return Subquery(Job.objects.filter(id=job.id).values(column))
 
 
@@ -324,7 +324,8 @@ def _ended(outcome: Outcome, worker: str) -> EndedRun:
     )
 
 
-# Move rows from Job to JobRun by one statement. FOR UPDATE SKIP LOCKED: it never waits for somebody's lock on one of them.
+# Move rows from Job to JobRun by one statement. FOR UPDATE SKIP LOCKED: it never waits for somebody's lock on one of
+# them.
 _SUCCEED = """
     WITH outcome AS MATERIALIZED (
         SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::interval[])

@@ -25,12 +25,14 @@ class Wanted(NamedTuple):
     ttl: timedelta | None = None
 
 
-# Two steps of one PostgreSQL statement over the rows of `new` (id, scope, key, key_ttl): an expired row is taken over, a free key
-# inserted. DO UPDATE … WHERE expired would do both, but it locks the row of a key that stays with its holder.
+# Two steps of one PostgreSQL statement over the rows of `new` (id, scope, key, key_ttl): an expired row is taken over,
+# a free key inserted. DO UPDATE … WHERE expired would do both, but it locks the row of a key that stays with its
+# holder.
 POSTGRES_GUARD = """
     taken AS (
         UPDATE django_jobs_jobkey AS held
-        SET holder_id = due.new_holder, created_at = statement_timestamp(), expires_at = statement_timestamp() + due.key_ttl
+        SET holder_id = due.new_holder, created_at = statement_timestamp(),
+            expires_at = statement_timestamp() + due.key_ttl
         FROM (
             SELECT k.id, new.id AS new_holder, new.key_ttl
             FROM django_jobs_jobkey AS k JOIN new ON new.key = k.key AND new.scope = k.scope
@@ -54,7 +56,8 @@ POSTGRES_GUARD = """
 def acquire(wanted: Sequence[Wanted], *, using: str) -> None:
     """Insert these keys where they are free or expired, in one statement that never fails on a duplicate.
 
-    Who holds a key is read afterwards by `holders`. The statement waits for an open transaction that writes one of the keys.
+    Who holds a key is read afterwards by `holders`. The statement waits for an open transaction that writes one of the
+    keys.
     """
     connection = connections[using]
     # In one order everywhere, so that two calls never wait for each other in a circle.
@@ -102,11 +105,11 @@ def _on_conflict(connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
         columns = ("holder_id", "created_at", "expires_at")
         assignments = ", ".join(f"{name} = IF({expired}, VALUES({name}), {name})" for name in columns)
         return f"ON DUPLICATE KEY UPDATE {assignments}", params * 3
-    return (
+    update = (
         'ON CONFLICT ("key", scope) DO UPDATE SET holder_id = excluded.holder_id, created_at = excluded.created_at,'
-        f" expires_at = excluded.expires_at WHERE django_jobs_jobkey.expires_at <= {now}",
-        params,
+        f" expires_at = excluded.expires_at WHERE django_jobs_jobkey.expires_at <= {now}"
     )
+    return update, params
 
 
 def holders(pairs: Iterable[tuple[str, str]], *, using: str) -> dict[tuple[str, str], UUID]:
@@ -120,8 +123,8 @@ def holders(pairs: Iterable[tuple[str, str]], *, using: str) -> dict[tuple[str, 
     connection = connections[using]
     is_snapshot = connection.vendor == "mysql" and getattr(connection, "isolation_level", "") != "read committed"
     if is_snapshot and connection.in_atomic_block:
-        # A plain SELECT would not see what was committed since the snapshot. Only here, as a locking one walks over rows
-        # that others are inserting, and may meet them in a deadlock.
+        # A plain SELECT would not see what was committed since the snapshot. Only here, as a locking one walks over
+        # rows that others are inserting, and may meet them in a deadlock.
         rows = rows.select_for_update()
     found = {(scope, key): holder for scope, key, holder in rows.values_list("scope", "key", "holder_id")}
     return {pair: found[pair] for pair in pairs if pair in found}

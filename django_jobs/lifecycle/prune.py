@@ -67,7 +67,7 @@ def _old_rows(using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
 
 
 def _delete_batch(rows: QuerySet[Any]) -> int:
-    """Delete the first PRUNE_BATCH of these rows; the condition is repeated, as a key may have been taken over since."""
+    """Delete the first PRUNE_BATCH of these rows; the condition is repeated, as a key may be taken over meanwhile."""
     ids = list(rows.values_list("pk", flat=True)[: get_settings().PRUNE_BATCH])
     # Raw: a project's receiver of every model's post_delete must not cost one query a row.
     return rows.order_by().filter(pk__in=ids)._raw_delete(rows.db) if ids else 0

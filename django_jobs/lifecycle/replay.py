@@ -56,8 +56,9 @@ def replay_many(
 ) -> list[Replay]:
     """Make a new job of each of these letters that is open, in one transaction, and say per letter what happened.
 
-    The new job starts its counters afresh and keeps task, queue, priority, arguments, options, key and the time it was first
-    enqueued. It goes through the guard: a letter whose key is held stays open. The starts are spread at random over `spread`.
+    The new job starts its counters afresh and keeps task, queue, priority, arguments, options, key and the time it was
+    first enqueued. It goes through the guard: a letter whose key is held stays open. The starts are spread at random
+    over `spread`.
     """
     with write_transaction(using):
         letters = _lock(letter_ids, using=using)

@@ -23,7 +23,8 @@ from django_jobs.statuses import DeathReason, JobStatus, RunStatus
 def rescue(*, using: str, limit: int = 100) -> int:
     """Take back jobs of workers whose lease is over or whose row is gone, up to `limit` of each. How many.
 
-    Call it only from a process whose own heartbeat was unbroken for a whole lease: after an outage every lease looks over.
+    Call it only from a process whose own heartbeat was unbroken for a whole lease: after an outage every lease looks
+    over.
     """
     gone = Worker.objects.using(using).filter(lease_expires_at__lt=Clock()).values_list("id", "name")
     rescued = sum(rescue_worker(WorkerIdentity(*row), using=using, limit=limit) for row in gone)
@@ -156,7 +157,7 @@ def _unknown(run: ClaimedRun) -> Outcome:
         reason=DeathReason.UNKNOWN_TASK,
         error=ErrorRecord(
             error_type="UnknownTask",
-            text=f"No worker knows a task named {run.task_name!r}. Restore it, or list the name among the aliases of another.",
+            text=f"No worker knows a task named {run.task_name!r}. Restore it, or let another list it in its aliases.",
             traceback="",
             fingerprint="unknown-task",
         ),

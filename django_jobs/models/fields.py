@@ -39,8 +39,9 @@ class LenientJSONField(models.JSONField):
 class StatusIndex(models.Index):
     """An index over the rows of one status: partial on PostgreSQL, led by the status elsewhere.
 
-    A claim must never walk over rows it cannot take, so jobs of another status stay out of the range it reads. SQLite has
-    partial indexes too, but uses them only for a status written into the statement, and Django sends it as a parameter.
+    A claim must never walk over rows it cannot take, so jobs of another status stay out of the range it reads. SQLite
+    has partial indexes too, but uses them only for a status written into the statement, and Django sends it as a
+    parameter.
     """
 
     def __init__(self, *, fields: list[str], name: str, status: str) -> None:

@@ -14,8 +14,8 @@ from django_jobs.statuses import RunStatus
 class JobRun(models.Model):
     """One ended run. The last one of a job (`is_last`) also carries what the job was.
 
-    There is no foreign key to Job, whose row is gone when its last run is written. A job that ended without a run has one
-    row with attempt 0.
+    There is no foreign key to Job, whose row is gone when its last run is written. A job that ended without a run has
+    one row with attempt 0.
     """
 
     id = models.BigAutoField(primary_key=True)

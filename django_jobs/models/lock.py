@@ -24,4 +24,4 @@ class Lock(models.Model):
         default_permissions = ("view",)
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name}"

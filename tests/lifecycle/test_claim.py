@@ -346,15 +346,11 @@ def test_no_transaction_is_open_after_a_claim() -> None:
     """CL-20: another session can lock the claimed row at once."""
     handle = enqueue(note, "x")
     take(start_worker())
-    if connection.vendor == "sqlite":
-        nowait: dict[str, bool] = {}
-    else:
-        nowait = {"nowait": True}
+    nowait = connection.features.has_select_for_update_nowait
 
     def lock() -> int:
         with transaction.atomic():
-            rows = Job.objects.filter(id=handle.id)
-            return len(rows.select_for_update(**nowait))
+            return len(Job.objects.filter(id=handle.id).select_for_update(nowait=nowait))
 
     with Threads() as threads:
         assert threads.start(lock).result() == 1

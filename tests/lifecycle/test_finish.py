@@ -6,7 +6,6 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -339,7 +338,7 @@ def test_result_that_no_database_stores_kills_its_own_job_only(
     runs = claim_all(worker, 100)
     outcomes = [succeeded(run) for run in runs]
     bad = others // 2
-    outcomes[bad] = replace(outcomes[bad], result=bad_results()[number])
+    outcomes[bad] = outcomes[bad]._replace(result=bad_results()[number])
 
     finished = finish_all(outcomes, worker)
 
@@ -375,7 +374,7 @@ def test_outcome_with_absurd_values_ends_its_job_all_the_same(fields: dict[str, 
     is_delayed = "delay" in fields
     outcome = failed(bad) if is_delayed else died(bad)
 
-    finished = finish_all([replace(outcome, **fields), succeeded(good)], worker)
+    finished = finish_all([outcome._replace(**fields), succeeded(good)], worker)
 
     assert len(finished.recorded) == 2
     assert [handle.status for handle in handles] == [handles[0].status, "succeeded"]

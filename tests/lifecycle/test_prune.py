@@ -237,7 +237,7 @@ def test_half_a_million_rows_go_under_a_short_statement_timeout_by_an_index() ->
         )
         cursor.execute("ANALYZE django_jobs_jobrun")
         cursor.execute("SET statement_timeout = '2s'")
-    statements = []
+    statements: list[tuple[str, Any]] = []
 
     def keep(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
         if "jobrun" in sql and len(statements) < 2:

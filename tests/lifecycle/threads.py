@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from django.db import connection, connections, transaction
@@ -43,7 +44,7 @@ def at_once(functions: list[Callable[[], T]]) -> list[T]:
         return function()
 
     with Threads() as threads:
-        futures = [threads.start(lambda function=function: start(function)) for function in functions]
+        futures = [threads.start(partial(start, function)) for function in functions]
     return [future.result() for future in futures]
 
 
