@@ -288,13 +288,13 @@ class Worker:
         if not self._ledger.is_idle:
             self._interrupt()
         code = self._write_last()
-        if self._listener:
-            self._listener.stop()
-        self.has_leftovers = not self._crew.end(patience=1.0)
-        self._services.stop(patience=1.0)
         self._heartbeat.stop(patience=1.0)
         if code == 0:
             self._retrier.run(lambda: extend.retire(self._identity, using=self._using))
+        if self._listener:
+            self._listener.stop()
+        self._services.stop(patience=1.0)
+        self.has_leftovers = not self._crew.end(patience=1.0)
         return code
 
     def _wait_for_runs(self, seconds: float, *, stops: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import DatabaseError, connection, transaction
 
-from django_jobs import JobContext, Retry, enqueue, once, task
+from django_jobs import GiveUp, JobContext, Retry, enqueue, once, task
 from tests.models import Effect
 
 NEVER = 3600.0  # seconds; no test waits for it
@@ -175,3 +175,9 @@ def wait_and_leave_no_effect(label: str, seconds: float) -> None:
     """Needs no database."""
     tell(label)
     time.sleep(seconds)
+
+
+@task(max_attempts=5)
+def give_up(label: str) -> None:
+    Effect.objects.create(label=label)
+    raise GiveUp("no such account")

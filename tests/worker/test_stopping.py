@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +14,7 @@ from django_jobs import enqueue, enqueue_many
 from django_jobs.models import Job, JobRun, Worker
 from django_jobs.registry import Task
 from django_jobs.statuses import JobStatus, RunStatus
-from tests.processes import FAST, Workers
+from tests.processes import FAST, Workers, wait_until
 from tests.worker import tasks
 
 pytestmark = [pytest.mark.race, pytest.mark.slow]
@@ -114,3 +117,25 @@ def test_task_can_ask_whether_its_worker_stops(workers: Workers) -> None:
 
     assert worker.wait(5) == 0
     assert handle.result() == "stopping"
+
+
+def test_changed_code_starts_the_worker_again_though_a_task_still_runs(workers: Workers, tmp_path: Path) -> None:
+    """With DEBUG: what ran is handed back, and started by the new process."""
+    code = tmp_path / "changing_settings.py"
+    code.write_text("from tests.worker.settings import *\nDEBUG = True\n")
+    enqueue(tasks.rest, "running", 60)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    worker = workers.start_telling(DJANGO_SETTINGS_MODULE="changing_settings", PYTHONPATH=path)
+    workers.wait_told("running")
+
+    def is_started_again() -> bool:
+        code.touch()  # again and again: a change before the reloader has looked for the first time is none
+        return worker.output.count("worker started") > 1
+
+    try:
+        wait_until(is_started_again, what="started again")
+        wait_until(lambda: Job.objects.get().attempt > 1, what="the job runs again")
+        assert set(JobRun.objects.values_list("status", flat=True)) == {RunStatus.RELEASED}
+    finally:
+        worker.signal(signal.SIGTERM)  # it ends the process that it has started, which SIGKILL would leave behind
+        worker.wait()

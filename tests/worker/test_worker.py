@@ -87,8 +87,13 @@ def test_jobs_rest_side_by_side(task: Task) -> None:
     assert {status for (status,) in JobRun.objects.values_list("status")} == {RunStatus.SUCCEEDED}
 
 
-def test_retry_without_delay_is_run_in_the_same_burst() -> None:
-    """CL-10, RT-07: out of tries after exactly two, and the death is told once."""
+@pytest.mark.parametrize(
+    ("task", "runs", "reason"),
+    [(tasks.retry_at_once, 2, DeathReason.OUT_OF_TRIES), (tasks.give_up, 1, DeathReason.GAVE_UP)],
+    ids=["out of tries", "gave up"],
+)
+def test_death_comes_after_the_last_try_and_is_told_once(task: Task, runs: int, reason: DeathReason) -> None:
+    """CL-10, RT-07: not one run more, and no waiting for a retry without delay."""
     died: list[Any] = []
 
     def hear(**kwargs: Any) -> None:
@@ -96,15 +101,15 @@ def test_retry_without_delay_is_run_in_the_same_burst() -> None:
 
     jobs_died.connect(hear)
     try:
-        enqueue(tasks.retry_at_once, "twice")
+        enqueue(task, "dying")
         burst()
     finally:
         jobs_died.disconnect(hear)
 
-    assert Effect.objects.count() == 2
-    assert [letter.reason for letter in died] == [DeathReason.OUT_OF_TRIES]
+    assert Effect.objects.count() == runs
+    assert [letter.reason for letter in died] == [reason]
     letter = DeadLetter.objects.get()
-    assert (letter.attempt, letter.failures) == (2, 2)
+    assert (letter.attempt, letter.failures) == (runs, runs)
 
 
 @pytest.mark.parametrize(
