@@ -65,7 +65,7 @@ def test_success_moves_the_job_to_its_run(heard: Heard) -> None:
     handle, run, worker = claim_one(priority=3)
     job = Job.objects.get()
 
-    finished = finish_all([replace(succeeded(run), result='{"a": [1, "ü"]}', started_after=0.5)], worker)
+    finished = finish_all([succeeded(run)._replace(result='{"a": [1, "ü"]}', started_after=0.5)], worker)
 
     assert (len(finished.recorded), finished.lost, finished.kept, finished.refused) == (1, [], [], [])
     assert not Job.objects.exists()
@@ -388,7 +388,7 @@ def test_error_text_of_any_kind_is_stored(text: str) -> None:
     handle, run, worker = claim_one()
     record = errors.describe(ValueError(text))
 
-    finish_all([replace(died(run), error=record)], worker)
+    finish_all([died(run)._replace(error=record)], worker)
 
     letter = DeadLetter.objects.get()
     assert (letter.reason, letter.error_text, letter.traceback) == ("out_of_tries", record.text, record.traceback)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -96,7 +95,7 @@ def test_parked_job_says_that_nobody_knows_its_task() -> None:
 @pytest.mark.django_db
 def test_succeeded_job_gives_its_result_and_its_counts() -> None:
     handle = make()
-    end(retried, retried, lambda run: replace(succeeded(run), result='[1, {"$decimal": "1.10"}]'))
+    end(retried, retried, lambda run: succeeded(run)._replace(result='[1, {"$decimal": "1.10"}]'))
 
     info = handle.get()
 
