@@ -115,7 +115,9 @@ class Command(BaseCommand):
                 self.stdout.write(banner(worker_options))
                 self.stdout.flush()
             code = worker.run()
-        if worker.has_leftovers and getattr(self, "_called_from_command_line", False):
+        # The reloader ends the process itself, with the exit code by which it is started again.
+        is_reloading = threading.current_thread() is not threading.main_thread()
+        if worker.has_leftovers and not is_reloading and getattr(self, "_called_from_command_line", False):
             _leave(code)
         if code:
             sys.exit(code)
