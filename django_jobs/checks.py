@@ -9,10 +9,14 @@ django_jobs.E005    A database with jobs is of a kind that django_jobs does not 
 django_jobs.W001    A SQLite database with jobs lacks OPTIONS without which workers meet "database is locked".
 django_jobs.W002    A MariaDB or MySQL database with jobs is not set to READ COMMITTED, so that workers meet deadlocks.
 django_jobs.W003    DJANGO_JOBS["IMMEDIATE"] is on in production (with ``check --deploy``): nothing is queued.
+django_jobs.W004    Autovacuum is off, or a table lacks the settings with which it is vacuumed in time.
+django_jobs.W005    A table lacks an index or a constraint that the models declare, or has an INVALID one.
+django_jobs.W006    A time limit of the database's role cuts workers off.
+django_jobs.W007    The server answers commits that are not on its disk yet (with ``check --deploy``).
 =================== ===================================================================================================
 
 A database has jobs if the router writes jobs to it, or if a command names it, as ``check --database ALIAS`` does. E004
-asks the server, and so comes in the second case only.
+and W004 to W007 ask the server, and so come in the second case only; ``jobs_doctor`` looks closer.
 """
 
 from __future__ import annotations
@@ -25,11 +29,13 @@ from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Advice
-from django.db import OperationalError, connections, router
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, router
 from django.utils.module_loading import import_string
 
 from django_jobs import registry
 from django_jobs.conf import Settings, did_you_mean, read
+from django_jobs.doctor.examination import SERVER, examine_settings
+from django_jobs.doctor.findings import Level
 from django_jobs.models import Job
 
 TAG = "django_jobs"
@@ -114,6 +120,45 @@ def check_named_databases(
             found += _features_of(alias)
             found += _options_of(alias) if alias != router.db_for_write(Job) else ()
     return found
+
+
+# Not under TAG: Django 6.1 names every database to a tagged check, whether or not somebody wants them asked.
+@register(Tags.database)
+def check_servers(
+    app_configs: AppConfigs = None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Report what is wrong on the servers that a command names and costs little to ask (W004 to W006)."""
+    return list(_findings_of(databases or (), deployed=False))
+
+
+@register(Tags.database, deploy=True)
+def check_durability(
+    app_configs: AppConfigs = None, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Report commits that a crash may lose (W007): fine for tests."""
+    return list(_findings_of(databases or (), deployed=True))
+
+
+IDS = {
+    "autovacuum": "django_jobs.W004",
+    "indexes": "django_jobs.W005",
+    "timeouts": "django_jobs.W006",
+    "durability": "django_jobs.W007",
+}
+
+
+def _findings_of(databases: Sequence[str], *, deployed: bool) -> Iterator[CheckMessage]:
+    for alias in databases:
+        if not router.allow_migrate_model(alias, Job) or connections[alias].vendor not in SERVER:
+            continue
+        try:
+            found = examine_settings(alias, deployed=deployed)
+        except (DatabaseError, InterfaceError):
+            continue  # A server that cannot be asked is no finding.
+        for finding in found:
+            if finding.level in (Level.WARNING, Level.PROBLEM):
+                message = f"Database {alias!r}: {finding.message}"
+                yield Advice(message, hint="\n".join(finding.mend), id=IDS[finding.name])
 
 
 def _options_of(alias: str) -> Iterator[CheckMessage]:
