@@ -186,7 +186,7 @@ def _claim_portable(worker: WorkerIdentity, queue_name: str, limit: int, *, usin
     ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
     with write_transaction(using):
         rows = lock_rows(ready.order_by("-priority", "run_at", "id"), using=using)
-        claimed = [ClaimedRun(*row) for row in rows.values_list(*_FIELDS)[:limit]]
+        claimed = [ClaimedRun._make(row) for row in rows.values_list(*_FIELDS)[:limit]]
         now = read_clock(using)
         counts = {"claim_number": F("claim_number") + 1, "attempt": F("attempt") + 1}
         with forced_index("PRIMARY", using=using):

@@ -301,7 +301,7 @@ def _deaths(job_ids: Iterable[UUID], *, using: str) -> list[Death]:
         return []
     letters = DeadLetter.objects.using(using).filter(job_id__in=ids).order_by("id")
     fields = ("id", "job_id", "task_name", "queue_name", "reason", "error_type", "error_text")
-    return [Death(*row)._replace(reason=DeathReason(row[4])) for row in letters.values_list(*fields)]
+    return [Death._make(row)._replace(reason=DeathReason(row[4])) for row in letters.values_list(*fields)]
 
 
 def _ended(outcome: Outcome, worker: str) -> EndedRun:

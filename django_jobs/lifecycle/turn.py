@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import DatabaseError, connections
+from django.db import connections
 
 from django_jobs.lifecycle.claim import CLAIM, admit, claim_queue, read_claimed
 from django_jobs.lifecycle.finish import Finished, announce, finish, is_about_a_value
@@ -14,7 +14,13 @@ from django_jobs.statuses import RunStatus
 
 
 def turn(
-    outcomes: Sequence[Outcome], worker: WorkerIdentity, queue_name: str, limit: int, known: frozenset[str], *, using: str
+    outcomes: Sequence[Outcome],
+    worker: WorkerIdentity,
+    queue_name: str,
+    limit: int,
+    known: frozenset[str],
+    *,
+    using: str,
 ) -> tuple[Finished, list[ClaimedRun]]:
     """What `finish` of these outcomes and a claim of up to `limit` jobs of this queue would do one after the other.
 
@@ -31,7 +37,7 @@ def turn(
         return finish(rest, worker, using=using), claim_queue(worker, queue_name, limit, known, using=using)
     try:
         recorded, claimed = _turn_postgres(plain, worker, queue_name, limit, using=using)
-    except DatabaseError as error:
+    except Exception as error:  # of a lone surrogate the driver says so by a UnicodeEncodeError
         if not is_about_a_value(error):
             raise
         return finish(outcomes, worker, using=using), claim_queue(worker, queue_name, limit, known, using=using)
