@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -58,8 +57,7 @@ class Charge(enum.Enum):
     INTERRUPTION = "interruption"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a claimed run; one place (`lifecycle.finish`) turns it into rows."""
 
     run: ClaimedRun

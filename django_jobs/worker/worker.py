@@ -209,7 +209,7 @@ class Worker:
         if self._needs_identity:
             self._take_identity()
             self._heartbeat.adopt(self._identity)
-        has_asked = self._write()
+        has_asked = self._turn() | self._write()
         if time.monotonic() >= self._next_reconciliation:
             self._crew.cancel(self._ledger.reconcile(self._identity))
             self._plan_reconciliation()
@@ -227,9 +227,22 @@ class Worker:
         """Write what has ended. False if nothing has."""
         if self._ledger.pause != 0:
             return False
-        for outcome in self._ledger.write():
+        self._note_retries(self._ledger.write())
+        return True
+
+    def _note_retries(self, recorded: list[Outcome]) -> None:
+        for outcome in recorded:
             if outcome.then is Then.RETRY:
                 self._schedule.due_in(outcome.delay.total_seconds() if outcome.delay else 0.0)
+
+    def _turn(self) -> bool:
+        """In the midst of a full queue: write and claim in one go, without looking around first. False if it is not."""
+        queue_name, limit = self._streak, self._room()
+        if queue_name is None or limit <= 0:
+            return False
+        recorded, runs = self._ledger.turn(self._identity, queue_name, limit, self._known)
+        self._note_retries(recorded)
+        self._claimed(runs, limit)
         return True
 
     def _room(self) -> int:
