@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import ImproperlyConfigured
@@ -19,7 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs.admin.display import NOTHING, mono
-from django_jobs.conf import get_settings
+from django_jobs.conf import read
 
 MOST_COUNTED = 10_000
 
@@ -30,7 +31,8 @@ def _base() -> type[admin.ModelAdmin[Any]]:
     Raises:
         ImproperlyConfigured: it cannot be imported, or is no ModelAdmin.
     """
-    name = get_settings().ADMIN_BASE
+    # What is wrong with other keys is for the system checks to say, which come after this import.
+    name = read(getattr(settings, "DJANGO_JOBS", {}))[0].ADMIN_BASE
     try:
         found = import_string(name)
     except ImportError as error:

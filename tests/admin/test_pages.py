@@ -230,6 +230,11 @@ def test_a_base_class_that_is_none_is_refused_by_name(name: str) -> None:
         _base()
 
 
+def test_what_is_wrong_with_other_keys_is_left_to_the_system_checks() -> None:
+    with override_settings(DJANGO_JOBS={"THREDS": 3, "LEASE": 1}):
+        assert _base() is admin.ModelAdmin
+
+
 def test_white_on_every_badge_can_be_read() -> None:
     """4.5:1 is what WCAG AA asks for; a badge brings its own colour, so it holds in light and dark pages."""
     css = Path(str(finders.find("django_jobs/jobs.css"))).read_text()
