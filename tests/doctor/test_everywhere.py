@@ -29,11 +29,10 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
-def without_a_migration() -> Iterator[None]:
+def without_a_migration(db: None) -> Iterator[None]:
     forgotten = MigrationRecorder.Migration.objects.get(app="django_jobs", name__startswith="0002")
     forgotten.delete()
     yield
-    # MariaDB ends the test's transaction at the first change of a table.
     MigrationRecorder.Migration.objects.get_or_create(app=forgotten.app, name=forgotten.name)
 
 
@@ -116,6 +115,7 @@ class TestWorkers:
 
 @pytest.mark.sqlite
 @pytest.mark.mariadb
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", ["django_jobs_job_ready", "django_jobs_run_ended"])
 def test_a_missing_index_is_named_with_the_statement_that_makes_it(name: str) -> None:
     table = "django_jobs_job" if "job_ready" in name else "django_jobs_jobrun"
@@ -236,12 +236,11 @@ def test_database_that_cannot_be_asked_has_one_too(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def without_an_index() -> Iterator[None]:
+def without_an_index(transactional_db: None) -> Iterator[None]:
     (index,) = (each for each in JobRun._meta.indexes if each.name == "django_jobs_run_ended")
     run(f"DROP INDEX {index.name}" + (" ON django_jobs_jobrun" if connection.vendor == "mysql" else ""))
     yield
-    if not connection.features.can_rollback_ddl:
-        run(schema._statement(index, JobRun, "default"))
+    run(schema._statement(index, JobRun, "default"))
 
 
 class TestSystemChecks:
@@ -251,6 +250,7 @@ class TestSystemChecks:
         messages = run_checks(tags=[Tags.database], databases=["default"], **options)
         return [each.id for each in messages if (each.id or "").startswith("django_jobs")]
 
+    @pytest.mark.django_db(transaction=True)  # MariaDB ends a transaction at the first change of a table.
     def test_a_missing_index_is_a_warning(
         self, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     ) -> None:
@@ -270,6 +270,7 @@ class TestSystemChecks:
         assert [each.id for each in found] == ["django_jobs.W004"]
         assert found[0].hint == "ALTER TABLE django_jobs_worker SET (fillfactor = 50);"
 
+    @pytest.mark.django_db(transaction=True)
     @pytest.mark.usefixtures("without_a_migration", "without_an_index")
     def test_nothing_is_said_about_what_migrate_is_about_to_mend(self) -> None:
         assert checks.check_servers(databases=["default"]) == []
