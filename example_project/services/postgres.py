@@ -44,7 +44,7 @@ class Server:
     def __init__(self, folder: Path, *, fsync: bool = True) -> None:
         self._user = _unprivileged_user()
         self._home = _readable_installation(_installation(), folder, self._user)
-        self._run = folder / "run"  # Data, log and socket: all that belongs to the server's user.
+        self._run = folder / "run"  # Data and log: all that belongs to the server's user.
         self._password = secrets.token_urlsafe(16)
         self._port = _free_port()
         self._options = [] if fsync else ["-c", "fsync=off", "-c", "full_page_writes=off"]
@@ -59,7 +59,9 @@ class Server:
         """Return when the server takes connections."""
         command: list[str | Path] = [
             self._home / "bin" / "postgres",
-            *("-D", self._run / "data", "-p", str(self._port), "-h", "127.0.0.1", "-k", self._run),
+            *("-D", self._run / "data", "-p", str(self._port), "-h", "127.0.0.1"),
+            # No socket: its path may have 107 bytes, and temporary folders have longer ones.
+            *("-c", "unix_socket_directories="),
             *("-c", "max_connections=200", "-c", "shared_buffers=128MB", "-c", "timezone=UTC", "-c", "jit=off"),
             *self._options,
         ]
