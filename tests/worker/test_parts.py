@@ -14,7 +14,7 @@ from django.db import OperationalError, ProgrammingError
 
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.outage import Outage, Retrier
-from django_jobs.worker.prefetch import Prefetch
+from django_jobs.worker.prefetch import MOST_AHEAD, Prefetch
 from django_jobs.worker.schedule import LOOK_AGAIN, Schedule
 
 
@@ -87,9 +87,9 @@ class TestPrefetch:
 
     @pytest.mark.parametrize(
         ("duration", "slots", "ahead"),
-        [(0.000_01, 5, 100), (0.01, 5, 25), (0.05, 100, 100), (0.05, 5, 5), (0.3, 5, 0), (3600.0, 5, 0)],
+        [(0.000_01, 5, MOST_AHEAD), (0.01, 5, 25), (0.05, 100, 100), (0.05, 5, 5), (0.3, 5, 0), (3600.0, 5, 0)],
     )
-    def test_jobs_claimed_ahead_are_at_most_a_hundred_and_50_ms_of_work(
+    def test_jobs_claimed_ahead_are_bounded_by_number_and_by_50_ms_of_work(
         self, duration: float, slots: int, ahead: int
     ) -> None:
         prefetch = Prefetch()
