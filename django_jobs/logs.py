@@ -120,7 +120,10 @@ def lock_lost(name: str, *, fencing_number: int | None) -> None:
 
 def database_away(using: str, error: BaseException) -> None:
     """Say it once per outage, not once per try."""
-    logger.error("database away database=%s error=%s", using, quoted(type(error).__name__))
+    text = " ".join(str(error).split())  # drivers break their lines
+    logger.error(
+        "database away database=%s error=%s text=%s", using, quoted(type(error).__name__), quoted(text, TEXT_LIMIT)
+    )
 
 
 def database_back(using: str, *, after: float) -> None:

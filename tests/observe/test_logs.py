@@ -147,6 +147,14 @@ def test_every_line_about_the_rest_is_one_line_of_key_and_value(lines: pytest.Lo
     assert all("\n" not in message and "=" in message for message in lines.messages)
 
 
+def test_database_that_is_away_is_named_with_what_the_driver_says(lines: pytest.LogCaptureFixture) -> None:
+    logs.database_away("default", OSError('no database "shpo"\n  at 127.0.0.1'))
+
+    assert lines.messages == [
+        'database away database=default error=OSError text="no database \\"shpo\\" at 127.0.0.1"',
+    ]
+
+
 def test_connecting_twice_writes_each_line_once(lines: pytest.LogCaptureFixture) -> None:
     observe.connect()
     observe.connect()
