@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
@@ -23,6 +24,8 @@ class Bench:
     server: Server
     short: bool = False
     repetitions: int = 3
+    until: float = math.inf  # on the scale of time.monotonic(): when the current workload should have ended
+    workload: str = ""
     app: App = field(default_factory=App)
     floor: Floor = field(default_factory=Floor)
     remarks: list[str] = field(default_factory=list)
@@ -31,21 +34,20 @@ class Bench:
         """How many, in this kind of run."""
         return short if self.short else full
 
-    def rounds(self, seconds: float) -> Iterator[int]:
-        """Up to `repetitions` rounds; none is begun that would end after so many seconds."""
+    def rounds(self, *, share: float = 1.0) -> Iterator[int]:
+        """Up to `repetitions` rounds; after the first none that would end after a share of the time that is left."""
         started = time.monotonic()
+        end = started + share * max(self.until - started, 0.0)
         for number in range(self.repetitions):
             yield number
-            spent = time.monotonic() - started
-            if number + 1 < self.repetitions and spent * (number + 2) / (number + 1) > seconds:
-                self.remark(
-                    f"{number + 1} of {self.repetitions} rounds: the next would have ended after {seconds:.0f} s."
-                )
+            now = time.monotonic()
+            if number + 1 < self.repetitions and now + (now - started) / (number + 1) > end:
+                self.remark(f"{number + 1} of {self.repetitions} rounds, so that the whole run ends in time.")
                 return
 
     def remark(self, text: str) -> None:
         """Say something that a reader of the numbers has to know."""
-        self.remarks.append(text)
+        self.remarks.append(f"{self.workload}: {text}")
         self.tell(f"  note: {text}")
 
     def tell(self, text: str) -> None:

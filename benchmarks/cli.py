@@ -40,9 +40,16 @@ def main() -> int:
         conditions = report.conditions(postgres)
         report.print_conditions(conditions)
         lines: list[Line] = []
+        spent: dict[str, float] = {}
+        planned = time.monotonic()
         for name in names:
+            seconds, measure = ALL[name]
+            planned += seconds
+            bench.workload, bench.until = name, planned
             bench.tell(name)
-            lines += list(ALL[name](bench))
+            begun = time.monotonic()
+            lines += list(measure(bench))
+            spent[name] = round(time.monotonic() - begun, 1)
     print()
     report.print_table(lines, short=given.short)
     for remark in bench.remarks:
@@ -50,6 +57,9 @@ def main() -> int:
     seconds = time.monotonic() - started
     print(f"{seconds:.0f} s; written to {given.json}")
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(report.as_json(lines, conditions, bench.remarks, short=given.short, seconds=seconds) + "\n")
+    given.json.write_text(
+        report.as_json(lines, {**conditions, "seconds": spent}, bench.remarks, short=given.short, seconds=seconds)
+        + "\n"
+    )
     missed = [line for line in lines if line.verdict(short=given.short) == "MISSED"]
     return 1 if missed and not given.report else 0

@@ -23,12 +23,13 @@ class Sample:
 
     @property
     def median(self) -> float:
-        return statistics.median(self.values)
+        return math.nan if any(map(math.isnan, self.values)) else statistics.median(self.values)
 
     @property
     def spread(self) -> float:
         """From the least to the largest, as a share of the median."""
-        return (max(self.values) - min(self.values)) / self.median if self.median else 0.0
+        known = [value for value in self.values if not math.isnan(value)]
+        return (max(known) - min(known)) / statistics.median(known) if any(known) else 0.0
 
     def __str__(self) -> str:
         return f"{spelt(self.median)}{self.unit}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import django_jobs
-from benchmarks.lines import Line, spelt
+from benchmarks.lines import Line, Sample, spelt
 from benchmarks.server import Server
 
 HEADS = ("workload", "app", "beside", "ratio", "must reach", "spread", "verdict")
@@ -105,7 +106,7 @@ def as_json(
             "workload": line.workload,
             "app": _sample(line.app),
             "beside": line.base and {"name": line.base_name, **_sample(line.base)},
-            "ratio": line.ratio,
+            "ratio": None if line.ratio is None or math.isnan(line.ratio) else line.ratio,
             "rule": line.rule.value,
             "limit": line.limit,
             "tolerance": line.allowance,
@@ -117,5 +118,7 @@ def as_json(
     return json.dumps({**whole, "remarks": list(remarks), "lines": rows}, indent=2, default=str)
 
 
-def _sample(sample: Any) -> dict[str, Any]:
-    return {"median": sample.median, "unit": sample.unit.strip(), "values": sample.values, "text": spelt(sample.median)}
+def _sample(sample: Sample) -> dict[str, Any]:
+    values = [None if math.isnan(value) else value for value in sample.values]  # JSON has no NaN
+    median = None if None in values else sample.median
+    return {"median": median, "unit": sample.unit.strip(), "values": values, "text": spelt(sample.median)}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 10.0  # seconds for a worker to end
 
 
 class WorkerDied(Exception):
@@ -47,12 +44,6 @@ class Workers:
         self._log.seek(0)
         return self._log.read().decode(errors="replace")[-3000:]
 
-    def wait(self, seconds: float) -> None:
-        """Until all have ended by themselves."""
-        until = time.monotonic() + seconds
-        for child in self._children:
-            child.wait(max(until - time.monotonic(), 0.1))
-
     def cpu(self) -> float:
         """Seconds of CPU they have used so far."""
         return sum(_cpu(child.pid) for child in self._children)
@@ -62,16 +53,11 @@ class Workers:
         return sum(_pss(child.pid) for child in self._children)
 
     def end(self) -> None:
+        """Kill them: what they did is counted by now, and their database goes next."""
         for child in self._children:
-            with suppress(ProcessLookupError):
-                child.send_signal(signal.SIGTERM)
-        until = time.monotonic() + PATIENCE
+            child.kill()
         for child in self._children:
-            try:
-                child.wait(max(until - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            child.wait()
         self._log.close()
 
 

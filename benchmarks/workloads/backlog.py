@@ -28,6 +28,7 @@ class Shape:
     count: int
     fill: Callable[[Bench, Connection, int], None]
     options: tuple[str, ...] = ()  # of the worker
+    is_in_short: bool = True
 
 
 def _jobs(**columns: str) -> Callable[[Bench, Connection, int], None]:
@@ -57,38 +58,43 @@ def _finished(bench: Bench, connection: Connection, count: int) -> None:
 DUE_LATER = {"status": "'scheduled'", "run_at": "statement_timestamp() + interval '1 day'"}
 SHAPES = (
     Shape("due tomorrow at a higher priority", OTHERS, _jobs(**DUE_LATER, priority="50")),
-    Shape("in another queue", OTHERS, _jobs(queue_name="'another'"), ("--queues", "default")),
+    Shape("in another queue", OTHERS, _jobs(queue_name="'another'"), ("--queues", "default"), is_in_short=False),
     Shape("ready at a lower priority", OTHERS, _jobs(priority="-50")),
-    Shape("waiting, of a task nobody knows", UNKNOWN, _jobs(status="'waiting'", task_name="'gone.task'")),
+    Shape(
+        "waiting, of a task nobody knows",
+        UNKNOWN,
+        _jobs(status="'waiting'", task_name="'gone.task'"),
+        is_in_short=False,
+    ),
     Shape("ready, of a task nobody knows", UNKNOWN, _jobs(task_name="'gone.task'", priority="50")),
     Shape("finished", FINISHED, _finished),
 )
 assert STAND_IN < FIRST
+COUNT = 5000
 
 
 def measure(bench: Bench) -> Iterator[Line]:
-    for shape in SHAPES:
-        yield _measure(bench, shape)
+    shapes = [shape for shape in SHAPES if shape.is_in_short] if bench.short else SHAPES
+    free = Sample("/s")
+    for number, shape in enumerate(shapes):
+        if not bench.short or not number:
+            free = Sample("/s")
+        with bench.database(bench.app, "app_behind") as crowded:
+            yield _measure(bench, shape, crowded, free, share=1 / (len(shapes) - number))
 
 
-def _measure(bench: Bench, shape: Shape) -> Line:
-    count, others = 5000, shape.count // bench.of(1, 50)
-    behind, free = Sample("/s"), Sample("/s")
-    options = (*shape.options, "--max-jobs", str(count))  # jobs after the 5,000 are not for this worker
-    with bench.database(bench.app, "app_behind") as crowded:
-        crowded.execute("SET synchronous_commit = off")
-        shape.fill(bench, crowded, others)
-        crowded.execute("VACUUM ANALYZE")
-        for _ in bench.rounds(15):
+def _measure(bench: Bench, shape: Shape, crowded: Connection, free: Sample, *, share: float) -> Line:
+    """Turn and turn about with an empty database; in a short run that is measured once."""
+    others = shape.count // bench.of(1, 50)
+    options = (*shape.options, "--max-jobs", str(COUNT))  # jobs after the 5,000 are not for this worker
+    crowded.execute("SET synchronous_commit = off")
+    shape.fill(bench, crowded, others)
+    crowded.execute("VACUUM ANALYZE")
+    behind = Sample("/s")
+    for _ in bench.rounds(share=share):
+        if not (bench.short and free.values):
             with bench.database(bench.app) as connection:
-                free.add(drain(bench, bench.app, connection, "mark", count, options=options).rate)
-            behind.add(drain(bench, bench.app, crowded, "mark", count, options=options).rate)
-    return Line(
-        f"{count:,} behind {others:,} {shape.name}",
-        behind,
-        Rule.RATIO_AT_LEAST,
-        1.0,
-        base=free,
-        base_name="empty",
-        tolerance=WITHIN,
-    )
+                free.add(drain(bench, bench.app, connection, "mark", COUNT, options=options).rate)
+        behind.add(drain(bench, bench.app, crowded, "mark", COUNT, options=options).rate)
+    name = f"{COUNT:,} behind {others:,} {shape.name}"
+    return Line(name, behind, Rule.RATIO_AT_LEAST, 1.0, base=free, base_name="empty", tolerance=WITHIN)

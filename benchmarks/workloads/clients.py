@@ -32,7 +32,7 @@ def measure(bench: Bench) -> Iterator[Line]:
             child.start()
         with bench.server.connect(connection.info.dbname) as listener:
             listener.execute("LISTEN django_jobs")  # a NOTIFY that nobody hears costs nothing
-            for _ in bench.rounds(30):
+            for _ in bench.rounds():
                 for (count, wakes), sample in rates.items():
                     sample.add(_phase([ours for ours, _ in ends[:count]], wakes, bench.of(15, 4) / 10))
                     list(listener.notifies(timeout=0))

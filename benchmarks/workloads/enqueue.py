@@ -27,7 +27,7 @@ def measure(bench: Bench) -> Iterator[Line]:
     one = Sample("/s"), Sample("/s")
     inside = Sample(" µs"), Sample(" µs")
     bulk = Sample("/s"), Sample("/s")
-    for _ in bench.rounds(30):
+    for _ in bench.rounds():
         with bench.database(bench.app) as connection, own_connection(connection), bench.database(bench.floor) as raw:
             _one(bench, raw, *one)
             _inside(bench, connection, *inside)

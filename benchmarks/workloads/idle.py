@@ -27,8 +27,8 @@ def measure(bench: Bench) -> Iterator[Line]:
         for side, connection, path, crew in zip(sides, (app, floor), (app_marks, floor_marks), crews, strict=True):
             side.fill(connection, "mark", 1)
             drains.wait_for(path, 1, crew, drains.START_PATIENCE)
-        time.sleep(bench.of(8, 3))
-        for _ in bench.rounds(60):
+        time.sleep(bench.of(8, 2))
+        for _ in bench.rounds():
             before = [(bench.server.statements(side.name), crew.cpu()) for side, crew in zip(sides, crews, strict=True)]
             started = time.monotonic()
             time.sleep(bench.of(15, 4))

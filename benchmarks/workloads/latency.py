@@ -25,7 +25,7 @@ def measure(bench: Bench) -> Iterator[Line]:
     halves = Sample(" ms"), Sample(" ms")
     tails = Sample(" ms"), Sample(" ms")
     count = bench.of(200, 50)
-    for _ in bench.rounds(50):
+    for _ in bench.rounds():
         with bench.database(bench.floor) as connection:
             _add(_latencies(bench, bench.floor, connection, _floor_enqueuer(connection), count), halves[1], tails[1])
         with bench.database(bench.app) as connection, own_connection(connection):

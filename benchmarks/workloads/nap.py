@@ -15,7 +15,7 @@ LIMITS = {"nap": 0.907, "anap": 0.956}
 def measure(bench: Bench) -> Iterator[Line]:
     count = bench.of(2000, 500)
     floor, app = Sample("/s"), {"nap": Sample("/s"), "anap": Sample("/s")}
-    for _ in bench.rounds(45):
+    for _ in bench.rounds():
         with bench.database(bench.floor) as connection:
             floor.add(drain(bench, bench.floor, connection, "nap", count).rate)
         for task, sample in app.items():

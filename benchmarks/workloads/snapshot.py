@@ -18,7 +18,7 @@ def measure(bench: Bench) -> Iterator[Line]:
     count = bench.of(100_000, 10_000)
     held, free = Sample("/s"), Sample("/s")
     last, first = Sample("/s"), Sample("/s")
-    for _ in bench.rounds(75):
+    for _ in bench.rounds():
         with bench.database(bench.app) as connection:
             free.add(drain(bench, bench.app, connection, "mark", count).rate)
         with bench.database(bench.app) as connection, _snapshot(bench, connection):

@@ -15,8 +15,7 @@ from benchmarks.workers import Workers
 
 LONGEST_WAIT = 100.0  # ms
 LOOK = 0.02  # seconds
-FLUSH = 1.5  # seconds after which a server process has told its counts
-IDLE = 3.0  # seconds over which the cost of idling is measured
+FLUSH = 1.1  # seconds after which a server process has told its counts
 
 
 def measure(bench: Bench) -> Iterator[Line]:
@@ -45,7 +44,7 @@ def _measure(bench: Bench, processes: int, jobs: int) -> tuple[float, float]:
     ):
         _wait_for_workers(connection, crew, processes)
         time.sleep(FLUSH)
-        idle = _idle_rate(bench)
+        idle = _idle_rate(bench, bench.of(3, 2))
         before = bench.server.statements(bench.app.name)
         with _watched_locks(bench, connection.info.dbname) as waits:
             bench.app.fill(connection, "mark", jobs)
@@ -70,10 +69,11 @@ def _wait_for_workers(connection: Connection, crew: Workers, processes: int) -> 
         time.sleep(0.1)
 
 
-def _idle_rate(bench: Bench) -> float:
+def _idle_rate(bench: Bench, seconds: float) -> float:
+    """Statements per second of workers with nothing to do."""
     before = bench.server.statements(bench.app.name)
-    time.sleep(IDLE)
-    return (bench.server.statements(bench.app.name) - before) / IDLE
+    time.sleep(seconds)
+    return (bench.server.statements(bench.app.name) - before) / seconds
 
 
 @contextmanager
