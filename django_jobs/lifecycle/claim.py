@@ -66,13 +66,15 @@ def seconds_to_next(*, using: str) -> float | None:
     return None if row is None else (row[0] - row[1]).total_seconds()
 
 
-# A loose index scan: one probe of the index per name, however many jobs there are.
+# A loose index scan: one probe of the index per name, however many jobs there are. Not min(), which PostgreSQL takes
+# from all rows where its statistics say that there is only one.
 _NAMES = """
     {column}s(name) AS (
-        SELECT min({column}) FROM django_jobs_job WHERE status = '{status}'
+        SELECT (SELECT {column} FROM django_jobs_job WHERE status = '{status}' ORDER BY {column} LIMIT 1)
         UNION ALL
         SELECT (
-            SELECT min(job.{column}) FROM django_jobs_job job WHERE job.status = '{status}' AND job.{column} > seen.name
+            SELECT job.{column} FROM django_jobs_job job WHERE job.status = '{status}' AND job.{column} > seen.name
+            ORDER BY job.{column} LIMIT 1
         ) FROM {column}s AS seen WHERE seen.name IS NOT NULL
     )"""
 _READY = _NAMES.format(column="queue_name", status="ready")
@@ -142,7 +144,8 @@ def admit(
 _FIELDS = ("id", *(name for name in ClaimedRun._fields if name != "job_id"))
 _PAYLOAD, _OPTIONS = ClaimedRun._fields.index("payload"), ClaimedRun._fields.index("options")
 # Two steps of one PostgreSQL statement: pick and mark. Parameters: the queue, the limit, the worker.
-# The status is part of the text: a prepared statement's generic plan could not use an index over one status.
+# The status is part of the text: a prepared statement's generic plan could not use an index over one status. The rows
+# are found by an array of ids: joined to `picked`, all are read where the statistics are those of an empty table.
 CLAIM = f"""
     picked AS MATERIALIZED (
         SELECT id FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s
@@ -151,7 +154,7 @@ CLAIM = f"""
         UPDATE django_jobs_job AS job
         SET status = 'running', claim_number = claim_number + 1, attempt = attempt + 1, worker_id = %s,
             claimed_at = statement_timestamp(), waiting_since = NULL
-        FROM picked WHERE job.id = picked.id
+        WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
         RETURNING {", ".join(f"job.{name}" for name in _FIELDS)}
     )"""
 _CLAIM = f"WITH {CLAIM} SELECT * FROM claimed ORDER BY priority DESC, run_at, id"

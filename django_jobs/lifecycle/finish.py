@@ -333,10 +333,10 @@ _SUCCEED = """
     ), held AS MATERIALIZED (
         SELECT job.id FROM django_jobs_job AS job
         JOIN outcome ON outcome.job_id = job.id AND outcome.claim_number = job.claim_number
-        WHERE job.status = 'running' AND job.worker_id = %s
+        WHERE job.id = ANY(ARRAY(SELECT job_id FROM outcome)) AND job.status = 'running' AND job.worker_id = %s
         FOR UPDATE OF job {lock}
     ), gone AS (
-        DELETE FROM django_jobs_job AS job USING held WHERE job.id = held.id RETURNING job.*
+        DELETE FROM django_jobs_job AS job WHERE job.id = ANY(ARRAY(SELECT id FROM held)) RETURNING job.*
     ){keys}
     INSERT INTO django_jobs_jobrun (
         job_id, claim_number, attempt, status, is_last, task_name, queue_name, worker, started_at, ended_at, error_type,
@@ -347,11 +347,12 @@ _SUCCEED = """
     FROM gone JOIN outcome ON outcome.job_id = gone.id
     RETURNING job_id"""
 _KEYS = """, freed AS (
-        DELETE FROM django_jobs_jobkey AS held USING gone WHERE held.holder_id = gone.id AND gone.uniqueness <> 'ever'
+        DELETE FROM django_jobs_jobkey WHERE holder_id = ANY(ARRAY(SELECT id FROM gone WHERE uniqueness <> 'ever'))
     ), kept AS (
         UPDATE django_jobs_jobkey AS held SET expires_at = statement_timestamp() + outcome.key_ttl
         FROM gone JOIN outcome ON outcome.job_id = gone.id
-        WHERE held.holder_id = gone.id AND gone.uniqueness = 'ever' AND outcome.key_ttl IS NOT NULL
+        WHERE held.holder_id = ANY(ARRAY(SELECT id FROM gone)) AND held.holder_id = gone.id
+            AND gone.uniqueness = 'ever' AND outcome.key_ttl IS NOT NULL
     )"""
 
 

@@ -36,7 +36,7 @@ POSTGRES_GUARD = """
         FROM (
             SELECT k.id, new.id AS new_holder, new.key_ttl
             FROM django_jobs_jobkey AS k JOIN new ON new.key = k.key AND new.scope = k.scope
-            WHERE k.expires_at <= statement_timestamp()
+            WHERE k.key = ANY(ARRAY(SELECT key FROM new)) AND k.expires_at <= statement_timestamp()
             ORDER BY k.key COLLATE "C", k.scope COLLATE "C"
             FOR UPDATE OF k
         ) AS due

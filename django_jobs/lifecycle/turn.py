@@ -64,10 +64,10 @@ _TURN = f"""
     ), held AS MATERIALIZED (
         SELECT job.id FROM django_jobs_job AS job
         JOIN outcome ON outcome.job_id = job.id AND outcome.claim_number = job.claim_number
-        WHERE job.status = 'running' AND job.worker_id = %s
+        WHERE job.id = ANY(ARRAY(SELECT job_id FROM outcome)) AND job.status = 'running' AND job.worker_id = %s
         FOR UPDATE OF job SKIP LOCKED
     ), gone AS (
-        DELETE FROM django_jobs_job AS job USING held WHERE job.id = held.id RETURNING job.*
+        DELETE FROM django_jobs_job AS job WHERE job.id = ANY(ARRAY(SELECT id FROM held)) RETURNING job.*
     ), runs AS (
         INSERT INTO django_jobs_jobrun (
             job_id, claim_number, attempt, status, is_last, task_name, queue_name, worker, started_at, ended_at, error_type,

@@ -1,0 +1,243 @@
+"""What the hot statements cost: how many there are, and by which index they find their rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_jobs import enqueue, enqueue_many, once, registry
+from django_jobs.lifecycle import claim
+from django_jobs.runs import WorkerIdentity
+from tests.lifecycle.steps import died, failed, finish_all, start_worker, succeeded
+from tests.tasks import note
+
+NAMES = frozenset(registry.names())
+transactional = pytest.mark.django_db(transaction=True)
+
+
+class Statements(list[tuple[str, Any]]):
+    """The statements of a block that name our tables."""
+
+    def __call__(self, execute: Any, sql: str, params: Any, *rest: Any) -> Any:
+        if "django_jobs_" in sql:
+            self.append((sql, params))
+        return execute(sql, params, *rest)
+
+
+@contextmanager
+def noted() -> Iterator[Statements]:
+    statements = Statements()
+    with connection.execute_wrapper(statements):
+        yield statements
+
+
+def by_vendor(**counts: int) -> int:
+    return counts[connection.vendor]
+
+
+def take(worker: WorkerIdentity, limit: int = 100) -> list[Any]:
+    return claim.claim(worker, ["default"], limit, NAMES, using="default")
+
+
+@transactional
+def test_enqueue_outside_a_transaction_is_one_statement() -> None:
+    with noted() as statements, CaptureQueriesContext(connection) as captured:
+        enqueue(note, "x")
+
+    assert len(statements) == 1
+    if connection.vendor == "postgresql":
+        assert not [query["sql"] for query in captured if "BEGIN" in query["sql"]]
+
+
+@transactional
+@pytest.mark.parametrize("count", [1, 10, 1_000])
+def test_enqueue_many_is_one_statement_however_many_there_are(count: int) -> None:
+    with noted() as statements, transaction.atomic():
+        enqueue_many([note.bind("x")] * count)
+
+    assert len(statements) == 1
+
+
+@transactional
+@pytest.mark.parametrize("count", [1, 100])
+def test_enqueue_with_keys_is_one_statement_on_postgres_and_three_elsewhere(count: int) -> None:
+    with noted() as statements, transaction.atomic():
+        enqueue_many(note.using(key=str(number)).bind("x") for number in range(count))
+
+    assert len(statements) == by_vendor(postgresql=1, sqlite=3, mysql=3)  # elsewhere: keys, their holders, jobs
+
+
+@transactional
+def test_refused_key_costs_one_more_look() -> None:
+    enqueue(note.using(key="k"), "x")
+    with noted() as statements, transaction.atomic():
+        enqueue(note.using(key="k"), "y")
+
+    assert len(statements) == by_vendor(postgresql=2, sqlite=3, mysql=3)
+
+
+@transactional
+def test_once_is_two_statements() -> None:
+    with noted() as statements, transaction.atomic():
+        once("k")
+
+    assert len(statements) == 2
+
+
+@transactional
+@pytest.mark.parametrize("count", [1, 100])
+def test_claim_costs_the_same_for_one_and_for_a_hundred(count: int) -> None:
+    enqueue_many([note.bind("x")] * count)
+    worker = start_worker()
+
+    with noted() as statements:
+        assert len(take(worker)) == count
+
+    # A look at what there is, and the claim; elsewhere that is: (the write lock,) pick, mark.
+    assert len(statements) == by_vendor(postgresql=2, sqlite=4, mysql=3)
+
+
+@transactional
+@pytest.mark.parametrize("count", [1, 100])
+def test_successes_are_recorded_by_as_many_statements_for_one_and_for_a_hundred(count: int) -> None:
+    enqueue_many([note.bind("x")] * count)
+    worker = start_worker()
+    runs = take(worker)
+
+    with noted() as statements:
+        finish_all([succeeded(run) for run in runs], worker)
+
+    # Elsewhere: (the write lock,) lock, write, delete; on MariaDB a DELETE for each row, see database.delete_rows.
+    assert len(statements) == by_vendor(postgresql=1, sqlite=4, mysql=3 + count)
+
+
+@transactional
+def test_hundred_deaths_cost_no_more_than_one() -> None:
+    costs = []
+    for count in (1, 100):
+        enqueue_many([note.bind("x")] * count)
+        worker = start_worker()
+        runs = take(worker)
+        with noted() as statements:
+            finish_all([died(run) for run in runs], worker)
+        costs.append(len([sql for sql, _ in statements if not sql.startswith("DELETE")]))
+
+    assert costs[0] == costs[1] <= 6
+
+
+@transactional
+def test_retries_cost_one_statement_each_and_three_together() -> None:
+    enqueue_many([note.bind("x")] * 50)
+    worker = start_worker()
+    runs = take(worker)
+
+    with noted() as statements:
+        finish_all([failed(run) for run in runs], worker)
+
+    assert len(statements) == 50 + by_vendor(postgresql=2, sqlite=3, mysql=2)
+
+
+def explain(statements: Statements, how: str = "(ANALYZE, BUFFERS)") -> list[str]:
+    plans = []
+    with connection.cursor() as cursor:
+        for sql, params in statements:
+            cursor.execute(f"EXPLAIN {how} {sql}", params)
+            plans.append("\n".join(row[0] for row in cursor.fetchall()))
+    return plans
+
+
+def buffers(plan: str) -> int:
+    """How many pages the whole statement touched: the first line of buffers is that of the top node."""
+    line = next(line for line in plan.split("\n") if "Buffers:" in line)
+    return sum(int(part.split("=")[1]) for part in line.split() if part.startswith(("hit=", "read=")))
+
+
+@contextmanager
+def a_big_table() -> Iterator[None]:
+    """200,000 jobs due next week, 200,000 waiting for a worker, 20,000 running; the statistics of an empty table."""
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE django_jobs_job")
+        for status, amount, extra in (
+            ("scheduled", 200_000, "NULL, NULL"),
+            ("waiting", 200_000, "NULL, now()"),
+            ("running", 20_000, "gen_random_uuid(), NULL"),
+        ):
+            cursor.execute(
+                "INSERT INTO django_jobs_job (id, task_name, queue_name, priority, status, run_at, enqueued_at,"
+                " payload, uniqueness, claim_number, attempt, failures, crashes, interruptions, worker_id,"
+                " waiting_since, claimed_at) SELECT gen_random_uuid(), 'gone.task', 'default', 0, %s,"
+                f" now() + interval '7 days', now(), '{{}}', '', 1, 0, 0, 0, 0, {extra}, now()"
+                " FROM generate_series(1, %s)",
+                [status, amount],
+            )
+    yield
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@transactional
+@pytest.mark.parametrize("has_statistics", [False, True])
+def test_claim_reads_an_index_in_order_whatever_else_is_in_the_table(has_statistics: bool) -> None:
+    """PG-04, and design 5.2: jobs that cannot be claimed are out of the range that a claim reads."""
+    worker = start_worker()
+    with a_big_table():
+        if has_statistics:
+            with connection.cursor() as cursor:
+                cursor.execute("ANALYZE django_jobs_job")
+        enqueue_many(note.bind(str(number)) for number in range(3))
+        with noted() as statements:
+            assert len(claim.claim(worker, None, 1, NAMES, using="default")) == 1
+        plans = explain(statements)
+
+    assert len(plans) == 2
+    for plan in plans:
+        assert "Seq Scan on django_jobs_job" not in plan, plan
+        assert "django_jobs_job_ready" in plan, plan
+        assert buffers(plan) < 500, plan
+    picked = plans[1].split("CTE picked")[1].split("CTE claimed")[0]
+    assert "Sort" not in picked, picked
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@transactional
+def test_promotion_and_the_timer_read_the_index_of_what_is_due_later() -> None:
+    with a_big_table():
+        with noted() as statements:
+            claim.promote(using="default")
+            claim.seconds_to_next(using="default")
+        plans = explain(statements)
+
+    assert len(plans) == 2
+    for plan in plans:
+        assert "django_jobs_job_scheduled" in plan, plan
+        assert "Seq Scan" not in plan, plan
+        assert buffers(plan) < 100, plan
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@transactional
+@pytest.mark.parametrize("ending", [succeeded, failed, died])
+def test_finish_finds_its_rows_by_their_ids(ending: Callable[[Any], Any]) -> None:
+    worker = start_worker()
+    with a_big_table():
+        enqueue_many(note.bind(str(number)) for number in range(3))
+        runs = take(worker)
+        with noted() as statements:
+            finish_all([ending(run) for run in runs], worker)
+        plans = explain(statements, "")
+
+    assert plans
+    for plan in plans:
+        reads = [line for line in plan.split("\n") if re.search(r"Scan .*django_jobs_job( |$)", line)]
+        assert all("Index" in line or "Bitmap" in line for line in reads), plan
