@@ -321,7 +321,10 @@ def _why(job: Any) -> str:
         retry = f", for try {job.attempt + 1}" if job.attempt else ""
         return f"It is due at {job.run_at.isoformat(timespec='seconds')}{retry}."
     if job.status == JobStatus.WAITING:
-        return f"No worker that looked at it knows a task named {job.task_name!r}."
+        return (
+            f"No worker that looked at it knows a task named {job.task_name!r}. Declare it in a module named tasks "
+            "of an installed app, or list it in the aliases of the task it has become."
+        )
     if job.status == JobStatus.RUNNING:
         return f"It is running, try {job.attempt}."
     return f"It is due, and waits for a worker that serves queue {job.queue_name!r}."

@@ -17,6 +17,7 @@ from django_jobs.registry.base import BaseTask
 from django_jobs.registry.functions import Parameters
 from django_jobs.registry.options import (
     MOST_ATTEMPTS,
+    OPTIONS,
     EnqueueOptions,
     Options,
     read_options,
@@ -153,7 +154,7 @@ class Task(BaseTask, Generic[P, R]):
         A stored value that is out of its range counts as absent: a row may have been written by another release.
         """
         max_attempts, timeout = self.max_attempts, self.timeout
-        stored = overrides or {}
+        stored = overrides if isinstance(overrides, Mapping) else {}
         attempts, seconds = stored.get("max_attempts"), stored.get("timeout")
         if isinstance(attempts, int) and 1 <= attempts <= MOST_ATTEMPTS:
             max_attempts = attempts
@@ -209,7 +210,7 @@ class Task(BaseTask, Generic[P, R]):
         if not self.parameters.fit(args, kwargs):
             raise TypeError(
                 f"{self.name}{self.parameters} does not take these arguments: "
-                f"{self.parameters.explain(args, kwargs)}. Pass what its signature asks for."
+                f"{self.parameters.explain(args, kwargs)}. Pass what its signature asks for.{_misplaced(kwargs)}"
             )
         queues = get_settings().QUEUES
         if queues and self.queue_name not in queues:
@@ -277,6 +278,12 @@ def install_enqueuer(sync: SyncEnqueuer, async_: AsyncEnqueuer) -> None:
 def install_backend(backend: Callable[[Task], Any]) -> None:
     """Say what `Task.get_backend` returns: f(task)."""
     _installed.backend = backend
+
+
+def _misplaced(kwargs: Mapping[str, Any]) -> str:
+    """What to do about an option given as an argument."""
+    options = sorted(OPTIONS & kwargs.keys())
+    return f" Options go to using(): task.using({options[0]}=...)." if options else ""
 
 
 def unknown_queue(queue_name: str) -> str:

@@ -218,3 +218,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "timeout": read_timeout,
     "database": read_database,
 }
+
+OPTIONS = frozenset(_READERS)  # of `using`
