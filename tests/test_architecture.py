@@ -19,7 +19,7 @@ FLOORS = [
     {"lifecycle", "execution", "observe"},
     {"api", "admin", "dashboard", "relay"},
     {"worker", "backend"},
-    {"checks", "doctor", "apps", "management", "testing", "migrations"},
+    {"checks", "doctor", "bench", "apps", "management", "testing", "migrations"},
     {""},  # The face: django_jobs/__init__.py.
 ]
 # Pairs that the floors would allow, and pairs worth a message of their own.

@@ -27,6 +27,7 @@ class WorkerOptions:
     poll_interval: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=30)
     heartbeat: timedelta = timedelta(seconds=10)
+    sweeps: bool = True  # rescue, bury and prune beside the jobs
 
 
 def read_options(

@@ -17,6 +17,7 @@ from django_jobs.worker.outage import Outage, Retrier
 
 IDLE = 5.0  # seconds; for a longer pause the connection is closed
 JITTER = 0.2  # of the interval
+NEVER = 3600.0  # seconds between two looks at an empty table
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Services:
             hygiene.close_all()
 
     def _pause(self, due: dict[str, float]) -> float:
-        pause = min(due.values()) - time.monotonic()
+        pause = min(due.values(), default=time.monotonic() + NEVER) - time.monotonic()
         if pause > IDLE:
             hygiene.close_all()
         return max(pause, 0.0)

@@ -112,7 +112,7 @@ class Worker:
             stopping=lambda: self.is_stopping,
         )
         stop_services = threading.Event()
-        services = table(self._using, self._heartbeat, lease, stop_services.is_set)
+        services = table(self._using, self._heartbeat, lease, stop_services.is_set) if options.sweeps else []
         self._services = Services(services, self._outage, stop_services)
         wants_wakes = can_listen(self._using) and not options.burst
         self._listener = Listener(self._using, options.queue_names, self._inbox.wake) if wants_wakes else None

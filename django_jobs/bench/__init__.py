@@ -1,0 +1,1 @@
+"""How fast a user's own database runs jobs, and what limits it."""
