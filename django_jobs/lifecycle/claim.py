@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.db import connections
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Least
 
 from django_jobs import logs
 from django_jobs.database import Clock, forced_index, lock_rows, read_clock, write_transaction
@@ -20,6 +21,7 @@ from django_jobs.models import Job
 from django_jobs.runs import ClaimedRun, WorkerIdentity
 from django_jobs.statuses import JobStatus, Uniqueness
 
+MOST = 2**31 - 1  # what the column of attempts holds: a row at its end must not stop the claim of the others
 PROMOTE_BATCH = 1000
 PARK_BATCH = 1000
 
@@ -152,8 +154,8 @@ CLAIM = f"""
         ORDER BY priority DESC, run_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
     ), claimed AS (
         UPDATE django_jobs_job AS job
-        SET status = 'running', claim_number = claim_number + 1, attempt = attempt + 1, worker_id = %s,
-            claimed_at = statement_timestamp(), waiting_since = NULL
+        SET status = 'running', claim_number = claim_number + 1, attempt = least(attempt, {MOST - 1}) + 1,
+            worker_id = %s, claimed_at = statement_timestamp(), waiting_since = NULL
         WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
         RETURNING {", ".join(f"job.{name}" for name in _FIELDS)}
     )"""
@@ -191,7 +193,7 @@ def _claim_portable(worker: WorkerIdentity, queue_name: str, limit: int, *, usin
         rows = lock_rows(ready.order_by("-priority", "run_at", "id"), using=using)
         claimed = [ClaimedRun._make(row) for row in rows.values_list(*_FIELDS)[:limit]]
         now = read_clock(using)
-        counts = {"claim_number": F("claim_number") + 1, "attempt": F("attempt") + 1}
+        counts = {"claim_number": F("claim_number") + 1, "attempt": Least(F("attempt"), MOST - 1) + 1}
         with forced_index("PRIMARY", using=using):
             ready.filter(id__in=[run.job_id for run in claimed]).update(
                 status=JobStatus.RUNNING, worker_id=worker.id, claimed_at=now, waiting_since=None, **counts

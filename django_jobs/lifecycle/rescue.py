@@ -118,12 +118,16 @@ def _expected(using: str) -> Q:
     alive = Worker.objects.using(using).filter(lease_expires_at__gte=Clock())
     tasks_of: dict[str | None, set[str]] = {}  # by queue; None is every queue
     for queue_names, task_names in alive.values_list("queue_names", "task_names"):
-        for queue_name in [None] if queue_names is None else queue_names:
-            tasks_of.setdefault(queue_name, set()).update(task_names)
+        for queue_name in [None] if queue_names is None else _names(queue_names):
+            tasks_of.setdefault(queue_name, set()).update(_names(task_names))
     expected = Q(task_name__in=tasks_of.pop(None, set()))
     for queue_name, names in tasks_of.items():
         expected |= Q(queue_name=queue_name, task_name__in=names)
     return expected
+
+
+def _names(value: object) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
 def _bury(job: Job, patience: timedelta, *, using: str) -> int:
