@@ -640,7 +640,7 @@ class TestBind:
 
     def test_an_option_among_the_arguments_is_told_where_it_goes(self) -> None:
         with pytest.raises(TypeError, match=r"'delay'.* Options go to using\(\): task\.using\(delay=\.\.\.\)\."):
-            task(send).bind(1, delay=3)
+            task(send).bind(1, delay=3)  # type: ignore[call-arg]
 
     def test_the_context_is_not_an_argument_of_the_job(self) -> None:
         declared: Task = declare(report, takes_context=True)

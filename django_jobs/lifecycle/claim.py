@@ -173,7 +173,9 @@ def read_claimed(rows: Iterable[Sequence[Any]]) -> list[ClaimedRun]:
     """The runs in rows of `CLAIM`."""
     between = slice(_PAYLOAD + 1, _OPTIONS)
     return [
-        ClaimedRun(*row[:_PAYLOAD], _parsed(row[_PAYLOAD]), *row[between], _parsed(row[_OPTIONS]), *row[_OPTIONS + 1 :])
+        ClaimedRun._make(
+            (*row[:_PAYLOAD], _parsed(row[_PAYLOAD]), *row[between], _parsed(row[_OPTIONS]), *row[_OPTIONS + 1 :])
+        )
         for row in rows
     ]
 

@@ -49,7 +49,8 @@ def insert(text: str, options: str | None = None, **values: Any) -> UUID:
 
 
 def stored_text(model: Any, column: str, **condition: Any) -> str:
-    return model.objects.filter(**condition).values_list(Cast(column, TextField()), flat=True).get()
+    text: str = model.objects.filter(**condition).values_list(Cast(column, TextField()), flat=True).get()
+    return text
 
 
 def is_taken(text: str) -> bool:
