@@ -12,16 +12,17 @@ from django_jobs.lifecycle import claim, extend, finish
 from django_jobs.runs import Charge, ClaimedRun, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, RunStatus
 
+NAMES = frozenset(registry.names())
 ERROR = ErrorRecord(error_type="ValueError", text="no", traceback="Traceback", fingerprint="f1")
 
 
 def start_worker(name: str = "w", *, using: str = "default") -> WorkerIdentity:
-    return extend.register(name, None, sorted(registry.names()), using=using)
+    return extend.register(name, None, sorted(NAMES), using=using)
 
 
 def claim_all(worker: WorkerIdentity, limit: int = 100, *, using: str = "default") -> list[ClaimedRun]:
     claim.promote(using=using)
-    return claim.claim(worker, None, limit, frozenset(registry.names()), using=using)
+    return claim.claim(worker, None, limit, NAMES, using=using)
 
 
 def succeeded(run: ClaimedRun, **fields: Any) -> Outcome:
