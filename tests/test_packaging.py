@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DATA = ("templates", "static", "locale", "py.typed")
 # Homes and work folders of people and machines, and addresses of private networks and indexes.
 OF_A_MACHINE = re.compile(
-    r"(?<![\w.$}])/(?:home|Users|root|work|workspace|builds?)/[\w.-]+"
+    r"(?<![\w.$}])/(?:home|Users|root|work|workspace|builds?)/(?!me\b)[\w.-]+"
     r"|\b(?:10\.\d{1,3}|192\.168)(?:\.\d{1,3}){2}\b"
     r"|--(?:extra-)?index-url|\bfind-links\b",
 )

@@ -205,7 +205,7 @@ def _readable_installation(installed: Path, folder: Path, user: pwd.struct_passw
     if user is None:
         return installed
     package, copy = installed.parent, folder / "server"
-    shutil.copytree(installed, copy / package.name / installed.name, ignore=shutil.ignore_patterns("include", "*.a"))
+    shutil.copytree(installed, copy / package.name / installed.name, ignore=_unneeded)
     # auditwheel's and delocate's places for bundled libraries; the binaries look for them relative to themselves.
     for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
         if libraries.is_dir():
@@ -213,6 +213,12 @@ def _readable_installation(installed: Path, folder: Path, user: pwd.struct_passw
     for path in (copy, *copy.rglob("*")):
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     return copy / package.name / installed.name
+
+
+def _unneeded(folder: str, names: list[str]) -> set[str]:
+    if Path(folder).name == "bin":
+        return set(names) - {"initdb", "postgres"}
+    return {name for name in names if name == "include" or name.endswith(".a")}
 
 
 def _temporary_folder() -> str:

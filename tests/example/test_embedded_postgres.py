@@ -7,6 +7,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,16 +21,15 @@ SELECT_ONE = "import os, psycopg; print(psycopg.connect(os.environ['DATABASE_URL
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the temporary folder of the servers. Others may enter it, because root's server runs as nobody."""
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a temporary folder for the servers. Others may enter it, unlike pytest's: root's server runs as nobody."""
     monkeypatch.delenv("DATABASE_URL", raising=False)
-    folder = tmp_path / "t"
-    folder.mkdir()
-    for path in (folder, tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        path.chmod(0o755)
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr("tempfile.tempdir", name)
+        yield folder
 
 
 @pytest.fixture
