@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import QuerySet
@@ -26,8 +26,9 @@ def prune(*, using: str, should_stop: Callable[[], bool] = lambda: False) -> dic
     """
     counts: Counter[str] = Counter()
     for name, rows in _old_rows(using):
+        since = None
         while not should_stop():
-            deleted = _delete_batch(rows)
+            deleted, since = _delete_batch(rows, since)
             counts[name] += deleted
             if not deleted:
                 break
@@ -41,7 +42,7 @@ def prune_step(*, using: str) -> bool:
     counts: Counter[str] = Counter()
     is_more = False
     for name, rows in _old_rows(using):
-        deleted = _delete_batch(rows)
+        deleted, _ = _delete_batch(rows)
         counts[name] += deleted
         is_more |= deleted == batch
     logs.rows_pruned(counts)
@@ -66,8 +67,17 @@ def _old_rows(using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
     yield "locks", Lock.objects.using(using).filter(expires_at__lt=Clock(-LOCKS_KEPT)).order_by("expires_at")
 
 
-def _delete_batch(rows: QuerySet[Any]) -> int:
-    """Delete the first PRUNE_BATCH of these rows; the condition is repeated, as a key may be taken over meanwhile."""
-    ids = list(rows.values_list("pk", flat=True)[: get_settings().PRUNE_BATCH])
-    # Raw: a project's receiver of every model's post_delete must not cost one query a row.
-    return rows.order_by().filter(pk__in=ids)._raw_delete(rows.db) if ids else 0
+def _delete_batch(rows: QuerySet[Any], since: datetime | None = None) -> tuple[int, datetime | None]:
+    """Delete the first PRUNE_BATCH of these rows. How many, and the moment of the last: the next batch lies `since` then.
+
+    Without that moment each batch would walk over the index entries of all that went before it, until a vacuum comes.
+    """
+    (moment,) = rows.query.order_by
+    left = rows if since is None else rows.filter(**{f"{moment}__gte": since})
+    batch = list(left.values_list("pk", moment)[: get_settings().PRUNE_BATCH])
+    if not batch:
+        return 0, since
+    # The condition is repeated, as a key may be taken over meanwhile. Raw: a project's receiver of every model's
+    # post_delete must not cost one query a row.
+    deleted = rows.order_by().filter(pk__in=[pk for pk, _ in batch])._raw_delete(rows.db)
+    return deleted, batch[-1][1]

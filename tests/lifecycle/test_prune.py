@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -176,6 +177,21 @@ def test_rows_go_in_batches_each_its_own_transaction() -> None:
         assert prune.prune(using="default")["runs"] == 35
 
     assert deletes == [False] * 4
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("small_batches")
+def test_no_batch_walks_over_what_the_ones_before_it_have_deleted() -> None:
+    """PG-07: dead index entries stay until a vacuum comes."""
+    make_runs("succeeded", 8 * DAY, 35)
+
+    with CaptureQueriesContext(connection) as captured:
+        prune.prune(using="default")
+
+    looks = [query["sql"] for query in captured if query["sql"].startswith("SELECT") and "'succeeded'" in query["sql"]]
+    bounds = [re.findall(r"ended_at. >= ([^ ]+ [^ ]+)", look) for look in looks]
+    assert [len(each) for each in bounds] == [0, 1, 1, 1, 1]
+    assert JobRun.objects.count() == 0
 
 
 @pytest.mark.django_db
