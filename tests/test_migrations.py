@@ -127,6 +127,7 @@ class TestStorageParameters:
 
     def test_tables_have_them(self) -> None:
         assert options_of("django_jobs_job") == {
+            "fillfactor": "50",
             "autovacuum_vacuum_scale_factor": "0",
             "autovacuum_vacuum_threshold": "10000",
             "autovacuum_vacuum_cost_limit": "1000",

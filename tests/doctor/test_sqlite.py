@@ -106,7 +106,7 @@ MOUNTS = [("/", "ext4"), ("/srv", "nfs4"), ("/srv/local", "xfs"), ("/mnt/windows
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/home/me/db.sqlite3", "ext4"),
+        ("/opt/shop/db.sqlite3", "ext4"),
         ("/srv/db.sqlite3", "nfs4"),
         ("/srv/local/db.sqlite3", "xfs"),
         ("/srvs/db.sqlite3", "ext4"),
