@@ -70,6 +70,8 @@ def print_conditions(found: dict[str, Any]) -> None:
     if found["busy"] is not None and found["busy"] > 0.1:
         print("THE MACHINE IS NOT QUIET: the numbers below are not to be quoted.")
     print("app: manage.py runworker, default settings, log level WARNING; floor: psycopg, claims of 1,000, no history")
+    if "off" in (found["server"]["fsync"], found["server"]["synchronous_commit"]):
+        print("COMMITS ARE NOT DURABLE on this server: no number below can be held against another.")
     if found["server"]["autovacuum"] == "off":
         print("AUTOVACUUM IS OFF on this server: dead rows stay, which no server in use would let them.")
     print(f"queries are counted as {found['counted']}", flush=True)
