@@ -219,7 +219,16 @@ def test_what_takes_most_of_the_time_is_the_limit(worked: float, trips: int, com
 
     assert limit(rate, PROBES) == expected
     assert sum(rate.shares(PROBES).values()) == pytest.approx(1.0)
-    assert list(limits([rate], PROBES))[-1] == "    a"
+    assert list(limits([(rate, PROBES)]))[-1] == "    a"
+
+
+def test_probes_of_another_moment_add_up_to_no_more_than_there_was() -> None:
+    rate = Rate("a", jobs=100, seconds=1.0, worked=0.5, trips=100, commits=1000)
+
+    shares = rate.shares(PROBES)
+
+    assert shares["commit"] == pytest.approx(1.0 / 1.6)
+    assert sum(shares.values()) == pytest.approx(1.0)
 
 
 def test_a_row_leaves_out_what_was_not_counted() -> None:

@@ -30,6 +30,11 @@ class Probes:
         return cls(trip, max(_commit(worker, using) - trip, 0.0))
 
 
+def between(before: Probes, after: Probes) -> Probes:
+    """What holds for the time between two measurements: a disk that others use changes from minute to minute."""
+    return Probes((before.trip + after.trip) / 2, (before.flush + after.flush) / 2)
+
+
 def _ask_nothing(using: str) -> None:
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT 1")
@@ -110,4 +115,7 @@ class Rate:
         if self.commits is not None and self.trips is not None:
             spent["commit"] = min(self.commits * probes.flush / self.seconds, 1.0)
             spent["trips"] = min(self.trips * probes.trip / self.seconds, 1.0)
-        return {**spent, "database": max(1.0 - sum(spent.values()), 0.0)}
+        # The probes are of another moment: together they may come to more than there was.
+        total = max(sum(spent.values()), 1.0)
+        spent = {name: share / total for name, share in spent.items()}
+        return {**spent, "database": 1.0 - sum(spent.values())}

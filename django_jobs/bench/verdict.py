@@ -25,10 +25,10 @@ def row(rate: Rate, probes: Probes) -> str:
     return "  ".join(cells).rstrip()
 
 
-def limits(rates: Sequence[Rate], probes: Probes) -> Iterator[str]:
+def limits(rates: Sequence[tuple[Rate, Probes]]) -> Iterator[str]:
     """For each rate, where most of its time goes."""
     for part in PARTS:
-        names = [rate.name for rate in rates if limit(rate, probes) == part]
+        names = [rate.name for rate, probes in rates if limit(rate, probes) == part]
         if names:
             yield ""
             yield f"{LIMITS[part]} It limits"

@@ -68,7 +68,7 @@ def _old_rows(using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
 
 
 def _delete_batch(rows: QuerySet[Any], since: datetime | None = None) -> tuple[int, datetime | None]:
-    """Delete the first PRUNE_BATCH of these rows. How many, and the moment of the last: the next batch lies `since` then.
+    """Delete the first PRUNE_BATCH of these rows. How many, and the moment of the last: the next lies `since` then.
 
     Without that moment each batch would walk over the index entries of all that went before it, until a vacuum comes.
     """

@@ -7,13 +7,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
-from django_jobs.bench.costs import Probes
+from django_jobs.bench.costs import Probes, between
 from django_jobs.bench.session import Refused, others, session
 from django_jobs.bench.task import QUEUE
 from django_jobs.bench.verdict import HEADER, limits, quantile, row
 from django_jobs.bench.workloads import Bench, NothingStarted
 from django_jobs.conf import did_you_mean
-from django_jobs.lifecycle import extend
 from django_jobs.models import Job
 
 
@@ -54,14 +53,15 @@ class Command(BaseCommand):
         say(HEADER)
         rates = []
         for rate in bench.rates():
-            rates.append(rate)
-            say(row(rate, probes))
-            extend.extend(bench.worker, using=using)
+            before, probes = probes, Probes.measure(bench.worker, using=using)
+            rates.append((rate, between(before, probes)))
+            say(row(*rates[-1]))
+        say("")
+        say(f"The commit at the end: {probes.flush * 1e3:.3f} ms.")
         found = bench.latencies()
         half, most = (quantile(found, share) * 1e3 for share in (0.5, 0.99))
-        say("")
         say(f"From commit to start, by a worker that sleeps: half within {half:.1f} ms, 99 % within {most:.1f} ms.")
-        for line in limits(rates, probes):
+        for line in limits(rates):
             say(line)
         self._warn_of_others(bench)
 
