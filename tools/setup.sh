@@ -44,10 +44,11 @@ find_python() {
     exit 1
 }
 
+# An old pip, left to itself, installs a package that has no wheel without a record of its files: hence PEP 517.
 install() {
     extras=$1
     shift
-    "$VENV/bin/python" -m pip --quiet --disable-pip-version-check install --editable ".[$extras]" "$@"
+    "$VENV/bin/python" -m pip --quiet --disable-pip-version-check install --use-pep517 --editable ".[$extras]" "$@"
 }
 
 if ! runs "$VENV/bin/python" pip; then

