@@ -32,8 +32,8 @@ class JobInfo:
     """A job as it is at one moment, live or ended.
 
     `status` is that of the live job (scheduled, ready, running, waiting), or succeeded, cancelled, dead, replayed or
-    discarded. `result` is what a job that succeeded returned. `why` says in a sentence what the job waits for, or how
-    it ended.
+    discarded. `result` is what a job that succeeded returned; the error is that of the last run. `why` says in a
+    sentence what the job waits for, or how it ended.
     """
 
     id: UUID
@@ -215,7 +215,8 @@ def get_job(job_id: UUID | str, *, database: str | None = None) -> JobInfo:
     wanted, using = _uuid(job_id), database or router.db_for_write(Job)
     job = Job.objects.using(using).filter(id=wanted).first()
     if job is not None:
-        return _live(job)
+        runs = JobRun.objects.using(using).filter(job_id=wanted).order_by("-claim_number")
+        return _live(job, runs.first() if job.attempt else None)
     # The job's row goes and these come in one transaction: read after it, one of them is there.
     run = JobRun.objects.using(using).filter(job_id=wanted, is_last=True).first()
     letter = DeadLetter.objects.using(using).filter(job_id=wanted).first()
@@ -298,7 +299,7 @@ def _uuid(value: UUID | str) -> UUID:
         raise ValueError(f"{value!r} is not a job's id. Give a UUID, such as handle.id.") from None
 
 
-def _live(job: Any) -> JobInfo:
+def _live(job: Any, last: Any) -> JobInfo:
     return JobInfo(
         id=job.id,
         status=job.status,
@@ -312,6 +313,8 @@ def _live(job: Any) -> JobInfo:
         enqueued_at=job.enqueued_at,
         run_at=job.run_at,
         started_at=job.claimed_at if job.status == JobStatus.RUNNING else None,
+        error_type=last.error_type if last else "",
+        error_text=last.error_text if last else "",
         why=_why(job),
     )
 

@@ -84,6 +84,10 @@ class LeanChangeList(ChangeList):
         super().get_results(request)
         if not self.result_count:
             self.result_list = self.queryset.none()  # the count has looked everywhere; do not look again
+        if not self.query and not self.has_active_filters:
+            # Nothing is left out, so that the page need not offer to show all, nor an action where there is no row.
+            self.full_result_count = self.result_count
+            self.show_admin_actions = bool(self.result_count)
 
 
 class ReadOnlyMixin(Mixin):

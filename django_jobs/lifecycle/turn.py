@@ -24,7 +24,8 @@ def turn(
 ) -> tuple[Finished, list[ClaimedRun]]:
     """What `finish` of these outcomes and a claim of up to `limit` jobs of this queue would do one after the other.
 
-    For a worker in the midst of a full queue. Successes without a key go by the one statement, all others their own way.
+    For a worker in the midst of a full queue. Successes without a key go by the one statement, all others their own
+    way.
 
     Raises:
         django.db.Error: the database is away. Give the outcomes again.
@@ -70,11 +71,12 @@ _TURN = f"""
         DELETE FROM django_jobs_job AS job WHERE job.id = ANY(ARRAY(SELECT id FROM held)) RETURNING job.*
     ), runs AS (
         INSERT INTO django_jobs_jobrun (
-            job_id, claim_number, attempt, status, is_last, task_name, queue_name, worker, started_at, ended_at, error_type,
-            error_text, traceback, result, priority, enqueued_at, run_at, payload, key
+            job_id, claim_number, attempt, status, is_last, task_name, queue_name, worker, started_at, ended_at,
+            error_type, error_text, traceback, result, priority, enqueued_at, run_at, payload, key
         )
         SELECT gone.id, gone.claim_number, attempt, 'succeeded', true, task_name, queue_name, %s,
-            claimed_at + make_interval(secs => started_after), claimed_at + make_interval(secs => started_after + duration),
+            claimed_at + make_interval(secs => started_after),
+            claimed_at + make_interval(secs => started_after + duration),
             '', '', '', result::jsonb, priority, enqueued_at, run_at, payload, key
         FROM gone JOIN outcome ON outcome.job_id = gone.id
         RETURNING job_id

@@ -50,6 +50,17 @@ def test_ready_job_waits_for_a_worker_of_its_queue() -> None:
 
 
 @pytest.mark.django_db
+def test_job_that_waits_for_a_retry_shows_why_its_last_run_failed() -> None:
+    handle = make()
+    end(failed)
+
+    info = handle.get()
+
+    assert (info.status, info.attempt, info.failures) == ("scheduled", 1, 1)
+    assert (info.error_type, info.error_text) == ("ValueError", "no")
+
+
+@pytest.mark.django_db
 def test_scheduled_job_says_when_it_is_due() -> None:
     handle = make(delay=60)
 
