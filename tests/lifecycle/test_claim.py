@@ -156,6 +156,21 @@ def test_four_processes_record_each_of_two_hundred_jobs_once(process_environment
     assert Job.objects.count() == 0
 
 
+@pytest.mark.sqlite
+@pytest.mark.race
+@transactional
+def test_processes_on_sqlite_as_a_new_project_has_it_do_not_fail(process_environment: dict[str, str]) -> None:
+    """WK-20: transactions that begin as a read, and wait for five seconds."""
+    enqueue_many(note.bind(str(number)) for number in range(100))
+    environment = {**process_environment, "SQLITE_DEFAULTS": "1"}
+
+    processes = [subprocess.Popen([sys.executable, "-c", DRAIN], env=environment) for _ in range(4)]
+
+    assert [process.wait(60) for process in processes] == [0] * 4
+    assert set(JobRun.objects.values_list("attempt", "status")) == {(1, "succeeded")}
+    assert (JobRun.objects.count(), Job.objects.count()) == (100, 0)
+
+
 @pytest.mark.race
 @transactional
 def test_row_that_somebody_locks_is_left_out_and_not_waited_for() -> None:

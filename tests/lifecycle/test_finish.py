@@ -247,13 +247,14 @@ def test_late_finisher_of_a_job_that_runs_again_changes_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_fence_of_the_same_worker_is_its_claim_number() -> None:
+@pytest.mark.parametrize("ending", [succeeded, failed, died])
+def test_fence_of_the_same_worker_is_its_claim_number(ending: Callable[[ClaimedRun], Outcome]) -> None:
     """A worker may claim a job again while an outcome of its first claim is still in its hands."""
     handle, first, worker = claim_one()
     Job.objects.update(status="ready", worker_id=None)
     (second,) = claim_all(worker)
 
-    assert finish_all([died(first)], worker).lost
+    assert finish_all([ending(first)], worker).lost
     assert handle.status == "running"
     assert finish_all([succeeded(second)], worker).recorded
 

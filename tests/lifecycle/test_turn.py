@@ -105,6 +105,20 @@ def test_lost_outcome_changes_nothing_and_the_claim_goes_on(caplog: pytest.LogCa
     assert sum("lease lost" in record.getMessage() for record in caplog.records) == 1
 
 
+@transactional
+def test_fence_of_the_same_worker_is_its_claim_number() -> None:
+    """A worker may claim a job again while an outcome of its first claim is still in its hands."""
+    handle = enqueue(note, "x")
+    worker = start_worker()
+    (first,) = claim_all(worker)
+    Job.objects.update(status="ready", worker_id=None)
+    (second,) = claim_all(worker)
+
+    assert len(take_turn([succeeded(first)], worker)[0].lost) == 1
+    assert handle.status == "running"
+    assert len(take_turn([succeeded(second)], worker)[0].recorded) == 1
+
+
 @pytest.mark.race
 @transactional
 def test_row_that_somebody_locks_is_kept(heard: list[EndedRun]) -> None:
