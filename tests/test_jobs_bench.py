@@ -184,7 +184,7 @@ def test_it_measures_the_database_it_is_told_to() -> None:
     ("flags", "words"),
     [
         (["--database", "othr"], "'othr' is not in settings.DATABASES. Did you mean 'other'"),
-        (["--jobs", "0"], "--jobs must be at least 1"),
+        (["--jobs", "9"], "--jobs must be at least 10"),
         (["--seconds", "0"], "--seconds more than 0"),
     ],
 )

@@ -43,7 +43,7 @@ def _vacuum_settings(using: str) -> Iterator[Finding]:
         if not setting.is_on:
             message = f"{name} is off ({setting.source}): dead rows stay for ever, and claims slow down with each job."
             yield problem("autovacuum", message, f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();")
-    for table, expected in expected_parameters(using).items():
+    for table, expected in expected_parameters().items():
         yield from judge_parameters(table, expected, parameters_of(using, table))
 
 
@@ -189,12 +189,16 @@ def connection_room(using: str) -> Iterator[Finding]:
 def judge_room(name: str, limit: int, in_use: int, workers: int) -> Finding:
     """What is left of the scarcest limit, against what a worker may take."""
     each = get_settings().THREADS + CONNECTIONS_BESIDE_THREADS
-    said = f"{in_use} of {limit} connections are in use; {workers} workers are registered, each may take up to {each}."
-    if limit - in_use >= each:
-        return fine("connections", said)
+    said = f"{in_use} of {limit} connections are in use; {workers} workers are registered, each may take up to {each}"
     mend = (
         "Run fewer workers or threads, put a pooler in front of the web processes,",
         f"or raise {name}" + (f" {RESTART}." if name == "max_connections" else "."),
     )
-    report = problem if limit - in_use < LEAST_FREE else warning
-    return report("connections", f"{said} There is no room for one more, which a deploy needs ({name}).", *mend)
+    if limit - in_use < each:
+        report = problem if limit - in_use < LEAST_FREE else warning
+        return report("connections", f"{said}. There is no room for one more, which a deploy needs ({name}).", *mend)
+    if workers * each > limit:
+        return warning(
+            "connections", f"{said}: {workers * each} when all are busy, more than there are ({name}).", *mend
+        )
+    return fine("connections", f"{said}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from django.apps import apps
@@ -25,7 +26,8 @@ def unapplied(using: str) -> list[str]:
     )
 
 
-def expected_parameters(using: str) -> dict[str, dict[str, Any]]:
+@cache
+def expected_parameters() -> dict[str, dict[str, Any]]:
     """By table, the storage parameters that the migrations set."""
     loader = MigrationLoader(None)
     found: dict[str, dict[str, Any]] = {}

@@ -170,7 +170,7 @@ def dead_rows_of(using: str) -> DeadRows:
 
 def dead_rows(using: str) -> Iterator[Finding]:
     """Does vacuum keep up with the job table?"""
-    threshold = int(expected_parameters(using).get("django_jobs_job", {}).get("autovacuum_vacuum_threshold", 50))
+    threshold = int(expected_parameters().get("django_jobs_job", {}).get("autovacuum_vacuum_threshold", 50))
     yield from judge_dead_rows(dead_rows_of(using), threshold)
 
 

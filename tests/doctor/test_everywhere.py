@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from django.core.checks import Tags, run_checks
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_jobs import checks
@@ -217,6 +219,16 @@ def test_command_on_this_database_asks_everything() -> None:
 @pytest.mark.django_db(databases=["default", "other"])
 def test_command_looks_at_the_database_it_is_told_to() -> None:
     assert "The queue on database 'other':" in command("--database", "other")[0]
+
+
+def test_it_reads_no_finished_rows() -> None:
+    """SC-08: whatever the history, it costs the same."""
+    with CaptureQueriesContext(connection) as captured:
+        examination.examine("default")
+
+    tables = ("jobrun", "deadletter", "jobkey")
+    statements = [query["sql"] for query in captured]
+    assert [each for each in statements if any(re.search(rf"FROM .?django_jobs_{name}", each) for name in tables)] == []
 
 
 def test_unknown_database_has_an_exit_code_of_its_own() -> None:

@@ -378,8 +378,12 @@ class TestDeadRows:
         assert finding.level is WARNING
         assert "dead rows beside " in finding.message
 
-        run(finding.mend[0])
-        assert vacuum.dead_rows_of("default").dead < 30
+        for _ in range(500):  # A snapshot of somebody's may keep them for a moment.
+            run(finding.mend[0])
+            if vacuum.dead_rows_of("default").dead < 30:
+                return
+            time.sleep(0.01)
+        pytest.fail("VACUUM removed nothing.")
 
     @pytest.mark.parametrize(
         ("table", "expected", "words"),
@@ -475,9 +479,20 @@ class TestSettingsOfTheDatabase:
         assert "(the database's CONNECTION LIMIT)" in finding.message
 
 
-@pytest.mark.parametrize(("limit", "used", "expected"), [(100, 90, FINE), (100, 95, WARNING), (100, 98, PROBLEM)])
-def test_room_is_what_one_more_worker_needs(limit: int, used: int, expected: Level) -> None:
-    assert postgres.judge_room("max_connections", limit, used, 2).level is expected
+@pytest.mark.parametrize(
+    ("limit", "used", "workers", "expected"),
+    [
+        (100, 90, 2, FINE),
+        (100, 95, 2, WARNING),
+        (100, 98, 2, PROBLEM),
+        (100, 30, 10, FINE),
+        (100, 30, 11, WARNING),
+    ],
+)
+def test_room_is_what_one_more_worker_needs_and_all_of_them_when_busy(
+    limit: int, used: int, workers: int, expected: Level
+) -> None:
+    assert postgres.judge_room("max_connections", limit, used, workers).level is expected
 
 
 def test_a_limit_on_transactions_is_held_against_the_longest_atomic_task() -> None:

@@ -15,6 +15,8 @@ from django_jobs.bench.workloads import Bench, NothingStarted
 from django_jobs.conf import did_you_mean
 from django_jobs.models import Job
 
+LEAST_JOBS = 10
+
 
 class Command(BaseCommand):
     help = (
@@ -33,8 +35,8 @@ class Command(BaseCommand):
         if using not in connections.settings:
             known = did_you_mean(using, connections.settings)
             raise CommandError(f"Database {using!r} is not in settings.DATABASES.{known}")
-        if options["jobs"] < 1 or not options["seconds"] > 0:
-            raise CommandError("--jobs must be at least 1, and --seconds more than 0.")
+        if options["jobs"] < LEAST_JOBS or not options["seconds"] > 0:
+            raise CommandError(f"--jobs must be at least {LEAST_JOBS}, and --seconds more than 0.")
         try:
             with session(using=using, jobs=options["jobs"], seconds=options["seconds"]) as bench:
                 self._measure(bench)
