@@ -227,7 +227,7 @@ def test_it_reads_no_finished_rows() -> None:
         examination.examine("default")
 
     tables = ("jobrun", "deadletter", "jobkey")
-    statements = [query["sql"] for query in captured]
+    statements = [query["sql"] for query in captured if not query["sql"].startswith("SHOW")]
     assert [each for each in statements if any(re.search(rf"FROM .?django_jobs_{name}", each) for name in tables)] == []
 
 
