@@ -9,7 +9,8 @@ from typing import Any, Self
 from uuid import UUID
 
 from django.db import DatabaseError, DataError, IntegrityError, connections
-from django.db.models import F, Subquery
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F, Func, JSONField
 
 from django_jobs import logs, signals
 from django_jobs.database import Clock, StoredJSON, delete_rows, lock_rows, write_transaction
@@ -258,12 +259,24 @@ def _as_run(outcome: Outcome, job: Job, worker: WorkerIdentity) -> JobRun:
 def carry_job(run: JobRun, job: Job) -> None:
     """Let a job's last run carry what the job was."""
     run.priority, run.enqueued_at, run.run_at = job.priority, job.enqueued_at, job.run_at
-    run.payload, run.key = _stored(job, "payload"), job.key
+    run.payload, run.key = _Stored(job, "payload"), job.key
 
 
-def _stored(job: Job, column: str) -> Subquery:
-    """The value of a job's JSON column as it is: not every value in a column survives being parsed and written."""
-    return Subquery(Job.objects.filter(id=job.id).values(column))
+class _Stored(Func):
+    """The value of a job's JSON column as it is: not every value in a column survives being parsed and written.
+
+    Subquery() would compile a query of its own for each row: five times the cost of all the rest.
+    """
+
+    output_field = JSONField()
+
+    def __init__(self, job: Job, column: str) -> None:
+        super().__init__()
+        self._job_id, self._column = job.id, column
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> Any:  # type: ignore[override]
+        job_id = Job._meta.pk.get_db_prep_value(self._job_id, connection)
+        return f"(SELECT {self._column} FROM django_jobs_job WHERE id = %s)", [job_id]
 
 
 def _as_letter(outcome: Outcome, job: Job, worker: WorkerIdentity) -> DeadLetter:
@@ -277,8 +290,8 @@ def _as_letter(outcome: Outcome, job: Job, worker: WorkerIdentity) -> DeadLetter
         task_name=job.task_name,
         queue_name=job.queue_name,
         priority=job.priority,
-        payload=_stored(job, "payload"),
-        options=_stored(job, "options"),
+        payload=_Stored(job, "payload"),
+        options=_Stored(job, "options"),
         key=job.key,
         uniqueness=job.uniqueness,
         attempt=job.attempt,
