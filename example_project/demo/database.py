@@ -20,6 +20,8 @@ def database_for_the_shop() -> Iterator[None]:
     # A signal that ends the process would leave the servers behind; an exception runs every `finally` on the way out.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
+    # A shell starts what it puts into the background with SIGINT ignored, and Python leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with ExitStack() as stack:
         if not os.environ.get("DATABASE_URL"):
             os.environ["DATABASE_URL"] = _embedded(stack) or _sqlite(stack)

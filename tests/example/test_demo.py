@@ -74,24 +74,31 @@ def test_serve_says_where_it_is_and_ends_with_all_it_started(
 ) -> None:
     command = [sys.executable, str(MANAGE), "serve", "--port", "0"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        said = ""
-        while "Ctrl-C" not in said:
-            line = process.stdout.readline()
-            assert line, said
-            said += line
-        shop, admin, password = re.findall(r"(http://\S+)\n.*?(http://\S+/admin/).*password (\S+)", said, re.DOTALL)[0]
-        with urlopen(shop) as answer:
-            assert b"Chinook Records" in answer.read()
-        assert admin == f"{shop}/admin/"
-        assert len(password) >= 12
-        assert len(left_behind(tmp_path)) == 5  # itself, web, smtp, partner, worker
-
-        process.send_signal(number)
-        process.wait(timeout=40)
+        try:
+            _look_around(process, tmp_path)
+            process.send_signal(number)
+            process.wait(timeout=40)
+        finally:
+            process.kill()  # one that goes on would run the jobs of other tests
 
     assert process.returncode == (0 if number == signal.SIGINT else 143)
     assert left_behind(tmp_path) == []
+
+
+def _look_around(process: subprocess.Popen[str], folder: Path) -> None:
+    """Read what `serve` says, and see that it is so."""
+    assert process.stdout
+    said = ""
+    while "Ctrl-C" not in said:
+        line = process.stdout.readline()
+        assert line, said
+        said += line
+    shop, admin, password = re.findall(r"(http://\S+)\n.*?(http://\S+/admin/).*password (\S+)", said, re.DOTALL)[0]
+    with urlopen(shop) as answer:
+        assert b"Chinook Records" in answer.read()
+    assert admin == f"{shop}/admin/"
+    assert len(password) >= 12
+    assert len(left_behind(folder)) == 5  # itself, web, smtp, partner, worker
 
 
 def test_the_same_orders_are_planned_on_every_run() -> None:
