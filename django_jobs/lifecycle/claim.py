@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from django_jobs.statuses import JobStatus, Uniqueness
 MOST = 2**31 - 1  # what the column of attempts holds: a row at its end must not stop the claim of the others
 PROMOTE_BATCH = 1000
 PARK_BATCH = 1000
+MOMENT = timedelta(seconds=1)  # until a job is looked at again whose key an open transaction holds
 
 
 def claim(
@@ -138,8 +140,9 @@ def admit(
         _park(unknown, worker, queue_name, known, using=using)
         claimed = [run for run in claimed if run.task_name in known]
     started = [run.job_id for run in claimed if run.uniqueness == Uniqueness.QUEUED]
-    if started:
-        guard.release(started, using=using)
+    if started and (held := guard.start(started, using=using)):
+        _hold_back([run for run in claimed if run.job_id in held], worker, using=using)
+        claimed = [run for run in claimed if run.job_id not in held]
     return claimed
 
 
@@ -215,6 +218,16 @@ def _park(
         parked += _set_aside(Q(id__in=unknown, status=JobStatus.READY), using=using)
     for task_name, count in Counter(parked).items():
         logs.jobs_parked(count, task_name=task_name)
+
+
+def _hold_back(claimed: Sequence[ClaimedRun], worker: WorkerIdentity, *, using: str) -> None:
+    """Look at these again in a moment, as if they had never been claimed."""
+    rows = Job.objects.using(using).filter(fence((run[:2] for run in claimed), worker))
+    changes = {"status": JobStatus.SCHEDULED, "worker_id": None, "attempt": F("attempt") - 1, "run_at": Clock(MOMENT)}
+    with write_transaction(using):
+        ids = list(lock_rows(rows, using=using).values_list("id", flat=True))
+        with forced_index("PRIMARY", using=using):
+            rows.filter(id__in=ids).update(**changes)
 
 
 def _set_aside(condition: Q, *, using: str, **changes: Any) -> list[str]:

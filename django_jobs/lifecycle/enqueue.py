@@ -17,7 +17,7 @@ from django_jobs.database import Clock, StoredJSON
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.wake import wake_on_commit
 from django_jobs.models import Job
-from django_jobs.statuses import JobStatus
+from django_jobs.statuses import JobStatus, Uniqueness
 
 CHUNK = 1000  # jobs per INSERT
 ROUNDS = 10  # how often a key whose holder vanished between two statements is tried again
@@ -87,6 +87,8 @@ def _enqueue_chunk(jobs: Sequence[NewJob], *, using: str) -> dict[UUID, Enqueued
         open_jobs = [job for job in open_jobs if job.id not in written]
         if not open_jobs:
             break
+        debounced = [job for job in open_jobs if job.uniqueness == Uniqueness.QUEUED]
+        guard.hold(((job.scope, job.key or "") for job in debounced), using=using)
         held = guard.holders(((job.scope, job.key or "") for job in open_jobs), using=using)
         for job in open_jobs:
             if holder := held.get((job.scope, job.key or "")):

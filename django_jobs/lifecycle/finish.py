@@ -20,7 +20,7 @@ from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
 from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.runs import Charge, Death, EndedRun, Outcome, Then, WorkerIdentity
-from django_jobs.statuses import DeathReason, JobStatus, RunStatus
+from django_jobs.statuses import DeathReason, JobStatus, RunStatus, Uniqueness
 
 BATCH = 100  # outcomes per transaction: a statement with more of them might be too long for MariaDB
 MOST = 2**31 - 1  # what a counter's column holds
@@ -168,7 +168,19 @@ def _record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, 
 def _lock(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> dict[UUID, Job]:
     """The job rows that are still under these claims and that nobody else has locked."""
     rows = Job.objects.using(using).filter(fence((each.run[:2] for each in outcomes), worker))
-    return {job.id: job for job in lock_rows(rows.defer("payload", "options"), using=using, wait=wait)}
+    jobs = {job.id: job for job in lock_rows(rows.defer("payload", "options"), using=using, wait=wait)}
+    if wait or connections[using].vendor != "mysql":
+        return jobs
+    # There an open transaction that was refused a key has locked its row, and would be waited for.
+    settled = [each.run.job_id for each in outcomes if _settles_key(each) and each.run.job_id in jobs]
+    busy = guard.busy(settled, using=using) if settled else set()
+    return {job_id: job for job_id, job in jobs.items() if job_id not in busy}
+
+
+def _settles_key(outcome: Outcome) -> bool:
+    if outcome.run.key is None or outcome.then in {Then.RETRY, Then.RETURN}:
+        return False
+    return outcome.then is Then.DIE or outcome.run.uniqueness != Uniqueness.EVER or outcome.key_ttl is not None
 
 
 def _sort_missing(missing: Sequence[Outcome], worker: WorkerIdentity, finished: Finished, *, using: str) -> None:

@@ -11,7 +11,15 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from django_jobs.database import Clock, clock_after_sql, clock_sql, delete_rows, forced_index
+from django_jobs.database import (
+    Clock,
+    clock_after_sql,
+    clock_sql,
+    delete_rows,
+    forced_index,
+    lock_rows,
+    write_transaction,
+)
 from django_jobs.models import JobKey
 from django_jobs.statuses import Uniqueness
 
@@ -128,6 +136,39 @@ def holders(pairs: Iterable[tuple[str, str]], *, using: str) -> dict[tuple[str, 
         rows = rows.select_for_update()
     found = {(scope, key): holder for scope, key, holder in rows.values_list("scope", "key", "holder_id")}
     return {pair: found[pair] for pair in pairs if pair in found}
+
+
+def hold(pairs: Iterable[tuple[str, str]], *, using: str) -> None:
+    """Let no job start that holds one of these (scope, key) before the caller's transaction has ended.
+
+    It was told that such a job will do for it; so that job must see what it commits. Elsewhere than on PostgreSQL the
+    refused INSERT has locked the row, or the database.
+    """
+    connection = connections[using]
+    wanted = list(pairs)
+    if not wanted or connection.vendor != "postgresql" or not connection.in_atomic_block:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM django_jobs_jobkey WHERE key = ANY(%s) AND scope = ANY(%s) FOR SHARE",
+            [[key for _, key in wanted], [scope for scope, _ in wanted]],
+        )
+
+
+def start(holder_ids: Iterable[UUID], *, using: str) -> set[UUID]:
+    """Free the keys of jobs that start. Those that may not yet: an open transaction holds their key, see `hold`."""
+    rows = JobKey.objects.using(using).filter(holder_id__in=list(holder_ids))
+    with write_transaction(using):
+        ids = list(lock_rows(rows, using=using).values_list("id", flat=True))
+        delete_rows(rows.filter(id__in=ids))
+    return set(rows.values_list("holder_id", flat=True))
+
+
+def busy(holder_ids: Iterable[UUID], *, using: str) -> set[UUID]:
+    """Lock the keys of these jobs. Those whose key somebody else has locked."""
+    rows = JobKey.objects.using(using).filter(holder_id__in=list(holder_ids))
+    locked = set(lock_rows(rows, using=using).values_list("holder_id", flat=True))
+    return set(rows.values_list("holder_id", flat=True)) - locked
 
 
 def release(holder_ids: Iterable[UUID], *, using: str) -> None:

@@ -432,3 +432,70 @@ def test_key_taken_is_logged_with_its_holder(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage() for record in caplog.records] == [
         f'key taken task=tests.tasks.note key="order 7" holder={holder.id}'
     ]
+
+
+@pytest.mark.race
+@transactional
+@pytest.mark.parametrize("commits", [True, False])
+def test_debounced_job_does_not_start_before_the_transaction_it_stands_for_has_ended(commits: bool) -> None:
+    """That transaction was told that the job will do: the job must see what it wrote."""
+    handle = enqueue(note.using(key="k", unique="queued"), "x")
+    behind = enqueue(note, "behind")
+    worker = start_worker()
+    if connection.vendor == "sqlite":
+        return  # the other transaction keeps every worker out
+    refused: list[JobHandle] = []
+    with Threads() as threads:
+        other = OpenTransaction(threads, lambda: refused.append(enqueue(note.using(key="k", unique="queued"), "y")))
+        during = claim_all(worker, 1) + claim_all(worker, 1)
+        other.end(commits=commits)
+    job = Job.objects.get(id=handle.id)
+    Job.objects.filter(status="scheduled").update(run_at=Clock(PAST))
+    after = claim_all(worker)
+
+    assert (refused[0].created, refused[0].id) == (False, handle.id)
+    assert [run.job_id for run in during] == [behind.id]
+    assert (job.status, job.attempt, job.worker_id) == ("scheduled", 0, None)
+    assert [(run.job_id, run.attempt) for run in after] == [(handle.id, 1)]
+    assert enqueue(note.using(key="k", unique="queued"), "z").created
+
+
+@pytest.mark.postgres  # MariaDB's wait for each other, and SQLite has one writer
+@pytest.mark.race
+@transactional
+def test_many_transactions_may_be_refused_one_debounced_key_at_once() -> None:
+    handle = enqueue(note.using(key="k", unique="queued"), "x")
+    asked: list[JobHandle] = []
+
+    with Threads() as threads:
+        others = [
+            OpenTransaction(threads, lambda: asked.append(enqueue(note.using(key="k", unique="queued"), "y")))
+            for _ in range(3)
+        ]
+        for other in others:
+            other.end()
+
+    assert {each.id for each in asked} == {handle.id}
+    assert len(asked) == 3
+
+
+@pytest.mark.race
+@transactional
+@pytest.mark.parametrize("ending", [succeeded, failed, died])
+def test_finish_does_not_wait_for_a_transaction_that_was_refused_the_key(ending: Callable[[Any], Any]) -> None:
+    """MariaDB has locked the key's row by then: the outcome is kept until that transaction has ended."""
+    if connection.vendor == "sqlite":
+        return
+    handle = enqueue(note.using(key="k", unique="live"), "x")
+    worker = start_worker()
+    (run,) = claim_all(worker)
+    with Threads() as threads:
+        other = OpenTransaction(threads, lambda: enqueue(note.using(key="k", unique="live"), "y"))
+        during = finish_all([ending(run)], worker)
+        other.end()
+    after = finish_all(during.kept, worker)
+
+    assert len(during.recorded) + len(after.recorded) == 1
+    assert (during.lost, after.lost, after.kept) == ([], [], [])
+    assert handle.status in {"succeeded", "scheduled", "dead"}
+    assert JobKey.objects.exists() is (ending is failed)

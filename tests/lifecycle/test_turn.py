@@ -66,7 +66,7 @@ def test_run_recorded_by_a_turn_is_the_same_as_by_a_finish() -> None:
         enqueue(note.using(priority=3), "x")
         worker = start_worker()
         (run,) = claim_all(worker)
-        record([succeeded(run)._replace(result='{"a": 1}', started_after=0.25)], worker)  # type: ignore[operator]
+        record([succeeded(run)._replace(result='{"a": 1}', started_after=0.25)], worker)
         row = JobRun.objects.values().get(job_id=run.job_id)
         assert row["started_at"] == run.claimed_at + timedelta(seconds=0.25)
         assert row["ended_at"] == run.claimed_at + timedelta(seconds=0.26)
