@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("REFUSE_SKIPS") == "1",
         help="fail if any test was skipped (also: REFUSE_SKIPS=1)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it sends to the background with SIGINT ignored, and every process of a test would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
