@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from django.db import connection
+from django.db.models import AutoField, Model
+
 from django_jobs import registry
 from django_jobs.errors import ErrorRecord
 from django_jobs.lifecycle import claim, extend, finish
@@ -40,3 +43,10 @@ def died(run: ClaimedRun) -> Outcome:
 
 def finish_all(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str = "default") -> finish.Finished:
     return finish.finish(outcomes, worker, using=using)
+
+
+def inserts(model: type[Model], count: int) -> int:
+    """How many INSERTs one bulk_create makes: several on SQLite before Django 6.0, which has 999 parameters."""
+    fields = [field for field in model._meta.concrete_fields if not isinstance(field, AutoField)]
+    size: int = connection.ops.bulk_batch_size(fields, [model()] * count) if connection.vendor == "sqlite" else count
+    return -(-count // size)
