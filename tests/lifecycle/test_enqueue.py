@@ -24,7 +24,7 @@ from django_jobs import (
     get_job,
 )
 from django_jobs.models import Job, JobKey
-from tests.lifecycle.steps import claim_all, start_worker
+from tests.lifecycle.steps import claim_all, inserts, start_worker
 from tests.lifecycle.threads import Threads
 from tests.models import Effect
 from tests.tasks import echo, mail, note
