@@ -74,6 +74,7 @@ def _announce(finished: Finished, *, using: str) -> int:
 def _as_claimed(job: Job) -> ClaimedRun:
     """The claim as its outcome needs it: without the arguments."""
     own = {name: getattr(job, name) for name in ClaimedRun._fields if name not in {"job_id", "payload", "options"}}
+    own["claimed_at"] = job.claimed_at or job.run_at  # no claim leaves it empty, but a hand might
     return ClaimedRun(job_id=job.id, payload=None, options=None, **own)
 
 

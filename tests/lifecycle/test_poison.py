@@ -201,6 +201,19 @@ def test_worker_row_of_another_shape_stops_no_rescue_and_no_burial() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("crashes", [0, 2])
+def test_running_job_that_nobody_claimed_is_rescued_with_the_others(crashes: int, others: list[UUID]) -> None:
+    job_id = insert('{"args": [], "kwargs": {}}')
+    worker = start_worker()
+    claim_all(worker)
+    Job.objects.filter(id=job_id).update(claimed_at=None, crashes=crashes)
+    Worker.objects.update(lease_expires_at=Clock(timedelta(seconds=-1)))
+
+    assert rescue.rescue(using="default") == 4
+    assert get_job(job_id).status == ("dead" if crashes else "scheduled")
+
+
+@pytest.mark.django_db
 def test_pruning_takes_what_nobody_can_read() -> None:
     insert(POISON["a number of 5,000 digits"])
     worker = start_worker()
