@@ -287,6 +287,7 @@ class TestMariaDB:
         assert checks.check_named_databases(databases=["default"]) == []
 
 
+@pytest.mark.django_db  # Django asks MariaDB itself for its name
 def test_a_database_of_another_kind_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections["default"], "vendor", "oracle")
     monkeypatch.setattr(connections["default"], "display_name", "Oracle")
