@@ -174,9 +174,7 @@ def test_duplicate_in_a_bulk_call_is_reported_and_the_rest_is_written() -> None:
     assert handles[50].id == holder.id
     payloads = {job.id: job.payload["args"][0] for job in Job.objects.all()}
     assert [payloads[handle.id] for handle in handles if handle.created] == [str(n) for n in range(100) if n != 50]
-    found = [
-        query["sql"] for query in captured if "INSERT INTO" in query["sql"] and "django_jobs_job" in query["sql"]
-    ]
+    found = [query["sql"] for query in captured if "INSERT INTO" in query["sql"] and "django_jobs_job" in query["sql"]]
     assert len([sql for sql in found if "task_name" in sql]) == inserts(Job, 99)
 
 
