@@ -95,6 +95,8 @@ def test_jobs_of_a_worker_without_a_row_are_taken_back() -> None:
     assert handle.status == "scheduled"
 
 
+@pytest.mark.postgres
+@pytest.mark.mariadb  # SQLite without WAL lets nobody write while the look is still being read
 @transactional
 def test_heartbeat_that_comes_between_the_look_and_the_lock_saves_the_jobs() -> None:
     handle = enqueue(note, "x")
@@ -340,6 +342,8 @@ def test_several_bury_one_job_once() -> None:
     assert DeadLetter.objects.count() == 1
 
 
+@pytest.mark.postgres
+@pytest.mark.mariadb  # SQLite without WAL lets nobody write while the look is still being read
 @transactional
 def test_job_that_a_worker_claims_meanwhile_is_not_buried() -> None:
     handle = enqueue(note, "x")
