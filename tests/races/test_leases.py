@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.race]
 
 @pytest.mark.slow
 def test_four_workers_run_two_hundred_jobs_once_each(workers: Workers) -> None:
-    """CL-01, WK-20. Fewer on SQLite: a new project waits 5 s for the one write lock, and a task that gets none fails."""
+    """CL-01, WK-20. Fewer on SQLite: there a new project waits 5 s for the one write lock, and then its task fails."""
     count, threads = (50, "1") if connection.vendor == "sqlite" else (200, "3")
     enqueue_many(tasks.plain_effect.bind(f"{number}") for number in range(count))
 
