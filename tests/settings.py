@@ -9,6 +9,8 @@ from typing import Any
 import environ
 
 env = environ.Env()
+# A shared in-memory database cannot be opened by a second process, and its threads share one lock: files can and do.
+SQLITE_FOLDER = Path(env.str("TEST_SQLITE_FOLDER", default=f"{tempfile.gettempdir()}/django_jobs_tests_{os.getpid()}"))
 
 
 def _sqlite_options() -> dict[str, Any]:
@@ -23,7 +25,7 @@ def _sqlite_options() -> dict[str, Any]:
 
 
 def _default_database() -> dict[str, Any]:
-    database: dict[str, Any] = env.db_url("DATABASE_URL", default="sqlite:///:memory:")
+    database: dict[str, Any] = env.db_url("DATABASE_URL", default=f"sqlite:///{SQLITE_FOLDER}/default.sqlite3")
     if database["ENGINE"].endswith("sqlite3"):
         database["OPTIONS"] = _sqlite_options()
     if database["ENGINE"].endswith("mysql"):
@@ -41,9 +43,6 @@ def _sibling(database: dict[str, Any]) -> dict[str, Any]:
     other["NAME"] = database["NAME"] if database["NAME"] == ":memory:" else f"{database['NAME']}_other"
     return other
 
-
-# A shared in-memory database cannot be opened by a second process, and its threads share one lock: files can and do.
-SQLITE_FOLDER = Path(env.str("TEST_SQLITE_FOLDER", default=f"{tempfile.gettempdir()}/django_jobs_tests_{os.getpid()}"))
 
 DATABASES = {"default": _default_database()}
 DATABASES["other"] = _sibling(DATABASES["default"])
