@@ -31,7 +31,8 @@ class Prefetch:
 
     def ahead(self, slots: int) -> int:
         """How many jobs may wait for so many threads."""
-        if self._mix is None:
+        # Long ones are never claimed ahead: they would be refused by `is_short`, and handed back only to be claimed again.
+        if self._mix is None or self._mix > self.work_ahead:
             return 0
         # Never below a microsecond, which no call is.
         return min(self.most_ahead, int(slots * self.work_ahead / max(self._mix, 1e-6)))
