@@ -31,7 +31,7 @@ class Prefetch:
 
     def ahead(self, slots: int) -> int:
         """How many jobs may wait for so many threads."""
-        # Long ones are never claimed ahead: they would be refused by `is_short`, and handed back only to be claimed again.
+        # Long ones never: `is_short` would refuse them, and they would be handed back only to be claimed again.
         if self._mix is None or self._mix > self.work_ahead:
             return 0
         # Never below a microsecond, which no call is.
