@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from django.apps import apps
 from django.conf import settings
 from django.db import connections
 
@@ -65,6 +66,17 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     """Make the folder of the SQLite test databases. pytest-django asks for this before it creates them."""
     if connections["default"].vendor == "sqlite":
         settings.SQLITE_FOLDER.mkdir(parents=True, exist_ok=True)
+
+
+@pytest.fixture
+def fresh_tables(db: None) -> None:
+    """Empty tables on PostgreSQL: rows that earlier tests rolled back still lie in pages that plans read."""
+    connection = connections["default"]
+    if connection.vendor != "postgresql":
+        return
+    tables = (model._meta.db_table for model in apps.get_app_config("django_jobs").get_models())
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {', '.join(map(connection.ops.quote_name, tables))}")
 
 
 @pytest.fixture

@@ -240,6 +240,7 @@ def test_a_traceback_of_megabytes_is_cut_by_the_database(ask: Asker) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_tables")
 def test_lists_of_a_large_table_are_answered_from_indexes(ask: Asker) -> None:
     """SC-01, SC-06: a hundred thousand jobs; no page of the list, and no search by id or key, reads the whole table."""
     with connection.cursor() as cursor:

@@ -189,6 +189,7 @@ def a_big_table(*, has_statistics: bool = True) -> Iterator[None]:
 @pytest.mark.postgres
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("fresh_tables")
 @transactional
 @pytest.mark.parametrize("has_statistics", [False, True])
 def test_claim_reads_an_index_in_order_whatever_else_is_in_the_table(has_statistics: bool) -> None:
@@ -213,6 +214,7 @@ def test_claim_reads_an_index_in_order_whatever_else_is_in_the_table(has_statist
 @pytest.mark.postgres
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("fresh_tables")
 @transactional
 def test_promotion_and_the_timer_read_the_index_of_what_is_due_later() -> None:
     with a_big_table():
@@ -231,6 +233,7 @@ def test_promotion_and_the_timer_read_the_index_of_what_is_due_later() -> None:
 @pytest.mark.postgres
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("fresh_tables")
 @transactional
 @pytest.mark.parametrize("ending", [succeeded, failed, died])
 def test_finish_finds_its_rows_by_their_ids(ending: Callable[[Any], Any]) -> None:

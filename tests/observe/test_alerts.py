@@ -163,7 +163,7 @@ def test_under_a_heavy_load_the_rate_is_that_of_the_latest_runs(monkeypatch: pyt
 
 
 @pytest.fixture
-def much_history() -> None:
+def much_history(fresh_tables: None) -> None:
     """120,000 runs, all of the last minute, 5,000 closed letters, 2,000 jobs for tomorrow; and 100 live jobs."""
     JobRun.objects.bulk_create(rows.run(ended=SECOND, status=status, payload=["x" * 200]) for status in RunStatus)
     columns = [str(field.column) for field in JobRun._meta.fields if field.column not in {"id", "job_id", "ended_at"}]
