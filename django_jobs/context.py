@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -62,11 +61,6 @@ def current_job() -> JobContext | None:
     return _current.get()
 
 
-@contextmanager
-def running(context: JobContext) -> Iterator[JobContext]:
-    """Make it the `current_job()` of this thread or asyncio task for the block."""
-    token = _current.set(context)
-    try:
-        yield context
-    finally:
-        _current.reset(token)
+def enter(context: JobContext) -> None:
+    """Make it the `current_job()` of the contextvars' context in force, which is thrown away after the job."""
+    _current.set(context)

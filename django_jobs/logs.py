@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from django_jobs.runs import ClaimedRun, EndedRun, Then
+from django_jobs.runs import ClaimedRun, EndedRun, EndedRuns, Then
 from django_jobs.statuses import RunStatus
 
 logger = logging.getLogger("django_jobs")
@@ -22,6 +22,8 @@ def runs_ended(runs: Sequence[EndedRun]) -> None:
     if not logger.isEnabledFor(logging.ERROR):
         return
     lowest = logger.getEffectiveLevel()
+    if lowest > logging.INFO and isinstance(runs, EndedRuns):
+        runs = runs.unless(UNCHARGED)
     for run in runs:
         level = run_level(run)
         if level >= lowest:

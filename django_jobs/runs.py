@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 from uuid import UUID
 
 from django_jobs.errors import ErrorRecord
@@ -19,13 +20,13 @@ class ClaimedRun(NamedTuple):
     task_name: str
     queue_name: str
     priority: int
-    payload: Any  # parsed JSON, read by `codec.decode_call`
     attempt: int
     failures: int
     crashes: int
     interruptions: int
     key: str | None
     uniqueness: str
+    payload: Any  # parsed JSON, read by `codec.decode_call`
     options: dict[str, Any] | None  # overrides of the task's own: max_attempts, timeout (seconds)
     enqueued_at: datetime
     run_at: datetime
@@ -99,6 +100,50 @@ class EndedRun(NamedTuple):
     error_text: str
     retry_in: timedelta | None
     reason: DeathReason | None
+
+
+class EndedRuns(Sequence[EndedRun]):
+    """The recorded runs of one write; each is made when somebody looks at it, as most of them nobody looks at."""
+
+    def __init__(self, outcomes: Sequence[Outcome], worker: str) -> None:
+        self._outcomes = outcomes
+        self._worker = worker
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    @overload
+    def __getitem__(self, index: int) -> EndedRun: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[EndedRun]: ...
+    def __getitem__(self, index: int | slice) -> EndedRun | Sequence[EndedRun]:
+        if isinstance(index, slice):
+            return EndedRuns(self._outcomes[index], self._worker)
+        return _ended(self._outcomes[index], self._worker)
+
+    def unless(self, statuses: Collection[RunStatus]) -> Sequence[EndedRun]:
+        """Those that ended in no such status."""
+        return EndedRuns([each for each in self._outcomes if each.status not in statuses], self._worker)
+
+
+def _ended(outcome: Outcome, worker: str) -> EndedRun:
+    run, error = outcome.run, outcome.error
+    return EndedRun(
+        job_id=run.job_id,
+        claim_number=run.claim_number,
+        task_name=run.task_name,
+        queue_name=run.queue_name,
+        status=outcome.status,
+        then=outcome.then,
+        attempt=run.attempt,
+        duration=outcome.duration,
+        waited=max((run.claimed_at - run.run_at).total_seconds() + outcome.started_after, 0.0),
+        worker=worker,
+        error_type=error.error_type if error else "",
+        error_text=error.text if error else "",
+        retry_in=outcome.delay if outcome.then is Then.RETRY else None,
+        reason=outcome.reason,
+    )
 
 
 class Death(NamedTuple):

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from django_jobs.context import JobContext, current_job, running
+from django_jobs.context import JobContext, current_job, enter
 
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -89,29 +90,23 @@ def test_outside_of_a_job_there_is_no_current_one() -> None:
     assert current_job() is None
 
 
-def test_the_current_job_is_that_of_the_block() -> None:
+def test_the_current_job_is_that_of_the_context_it_was_entered_in() -> None:
     first, second = context(), context(attempt=3)
 
-    with running(first) as entered:
-        assert entered is current_job() is first
-        with running(second):
-            assert current_job() is second
-        assert current_job() is first
-    assert current_job() is None
+    def enter_and_look(made: JobContext) -> JobContext | None:
+        enter(made)
+        return current_job()
 
-
-def test_the_current_job_ends_with_an_error_too() -> None:
-    with pytest.raises(KeyError), running(context()):
-        raise KeyError
-
+    assert Context().run(enter_and_look, first) is first
+    assert Context().run(enter_and_look, second) is second
     assert current_job() is None
 
 
 def test_two_async_tasks_each_see_their_own_job() -> None:
     async def task(made: JobContext, others: asyncio.Barrier) -> bool:
-        with running(made):
-            await others.wait()
-            return current_job() is made
+        enter(made)
+        await others.wait()
+        return current_job() is made
 
     async def both() -> tuple[bool, bool]:
         others = asyncio.Barrier(2)

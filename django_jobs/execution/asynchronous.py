@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from django_jobs import codec
-from django_jobs.context import running
+from django_jobs.context import enter
 from django_jobs.exceptions import UnreadablePayload
 from django_jobs.execution import policy
 from django_jobs.execution.attempt import Attempt
@@ -26,7 +26,7 @@ async def aexecute(
     A cancellation after `attempt.cancel()` hands the run back; any other is the task's own failure.
     """
     attempt.thread_id = threading.get_ident()
-    context = attempt.begin(stopping)
+    enter(attempt.begin(stopping))
     try:
         args, kwargs = codec.decode_call(attempt.run.payload)
     except UnreadablePayload as error:
@@ -36,9 +36,8 @@ async def aexecute(
     secrets = policy.secrets_of(attempt, args, kwargs)
     limit = asyncio.timeout_at(asyncio.get_running_loop().time() + attempt.deadline - attempt.started)
     try:
-        with running(context):
-            async with limit:
-                value = await _awaited(attempt, args, kwargs)
+        async with limit:
+            value = await _awaited(attempt, args, kwargs)
     except lets_through:
         raise
     except BaseException as error:  # noqa: BLE001  SystemExit of a task must not end the worker

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import select
+import threading
 import time
 from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from django_jobs import logs
 
@@ -17,6 +19,25 @@ BLIND_PING_AFTER = 1.0  # seconds, where the socket cannot be looked at
 
 IDLE = 0  # libpq's numbers
 IN_TRANSACTION = (2, 3)  # open, broken; others say that a statement runs, or that the session is gone
+
+
+_connected: set[int] = set()  # threads
+
+
+def _note_thread(**kwargs: Any) -> None:
+    _connected.add(threading.get_ident())
+
+
+connection_created.connect(_note_thread, dispatch_uid="django_jobs.execution.hygiene")
+
+
+def has_connected() -> bool:
+    """Whether this thread, started after this module was imported, has ever connected to a database.
+
+    If it has not, there is nothing to freshen and nothing to tidy; to find that out by these costs more than a short
+    job.
+    """
+    return threading.get_ident() in _connected
 
 
 def freshen(idle: float) -> None:
@@ -117,5 +138,6 @@ def close(connection: BaseDatabaseWrapper) -> None:
 
 def close_all() -> None:
     """Close the connections of this thread."""
+    _connected.discard(threading.get_ident())
     for connection in connections.all(initialized_only=True):
         close(connection)

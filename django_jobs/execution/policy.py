@@ -45,15 +45,9 @@ def succeeded(attempt: Attempt, value: Any, secrets: Collection[str] = ()) -> Ou
             return _death(attempt, DeathReason.BAD_RESULT, _described(error, secrets))
         except BaseException as error:  # noqa: BLE001  the value's own methods may raise anything
             return _death(attempt, DeathReason.BAD_RESULT, _described(error, secrets))
-    return Outcome(
-        attempt.run,
-        RunStatus.SUCCEEDED,
-        Then.DONE,
-        started_after=attempt.started - attempt.claimed,
-        duration=duration,
-        result=result,
-        key_ttl=attempt.task.key_ttl,
-    )
+    started_after = attempt.started - attempt.claimed
+    plain = (attempt.run, RunStatus.SUCCEEDED, Then.DONE, Charge.NOTHING, started_after, duration)
+    return Outcome(*plain, result=result, key_ttl=attempt.task.key_ttl)
 
 
 def raised(attempt: Attempt, error: BaseException, secrets: Collection[str] = ()) -> Outcome:

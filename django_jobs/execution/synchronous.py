@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import Any
 
 from django_jobs import codec
-from django_jobs.context import running
+from django_jobs.context import enter
 from django_jobs.exceptions import TimeLimitExceeded, UnreadablePayload
 from django_jobs.execution import policy
 from django_jobs.execution.atomic import Recording, record_atomically
@@ -34,26 +34,22 @@ def execute(
     Exceptions of the types `lets_through` are raised, not recorded: Ctrl-C where a person runs jobs in a shell.
     """
 
-    def call() -> Outcome:
-        # Empty, not a copy: what a context holds may itself be changed, such as decimal's.
-        return Context().run(_call, attempt, stopping, lets_through)
-
+    # Empty, not a copy: what a context holds may itself be changed, such as decimal's.
     if attempt.task.atomic:
-        return record_atomically(attempt, call, recording)
-    return call()
+        return record_atomically(attempt, lambda: Context().run(_call, attempt, stopping, lets_through), recording)
+    return Context().run(_call, attempt, stopping, lets_through)
 
 
 def _call(attempt: Attempt, stopping: Callable[[], bool], lets_through: tuple[type[BaseException], ...]) -> Outcome:
     attempt.thread_id = threading.get_ident()
-    context = attempt.begin(stopping)
+    enter(attempt.begin(stopping))
     try:
         args, kwargs = codec.decode_call(attempt.run.payload)
     except UnreadablePayload as bad:
         return policy.unreadable(attempt, bad)
     if not attempt.task.parameters.fit(args, kwargs):
         return policy.unfit(attempt, attempt.task.parameters.explain(args, kwargs))
-    with running(context):
-        value, error = _guarded(attempt, args, kwargs)
+    value, error = _guarded(attempt, args, kwargs)
     if isinstance(error, lets_through):
         raise error
     secrets = policy.secrets_of(attempt, args, kwargs)

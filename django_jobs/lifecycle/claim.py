@@ -6,13 +6,15 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connections
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Least
+from django.utils.timezone import get_default_timezone
 
 from django_jobs import logs
 from django_jobs.database import Clock, forced_index, lock_rows, read_clock, write_transaction
@@ -25,6 +27,7 @@ from django_jobs.statuses import JobStatus, Uniqueness
 MOST = 2**31 - 1  # what the column of attempts holds: a row at its end must not stop the claim of the others
 PROMOTE_BATCH = 1000
 PARK_BATCH = 1000
+FIRST_MOMENT, LAST_MOMENT = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)  # until a job is looked at again whose key an open transaction holds
 
 
@@ -147,7 +150,13 @@ def admit(
 
 
 _FIELDS = ("id", *(name for name in ClaimedRun._fields if name != "job_id"))
-_PAYLOAD, _OPTIONS = ClaimedRun._fields.index("payload"), ClaimedRun._fields.index("options")
+_PLAIN = ClaimedRun._fields.index("payload")  # fields before it are taken as they come
+# Seconds since 1970: a driver takes twelve times as long to make a datetime. A float holds them to half a microsecond
+# until the year 2106.
+_TIMES = ("enqueued_at", "run_at", "claimed_at")
+_RETURNING = ", ".join(
+    f"date_part('epoch', job.{name}) AS {name}" if name in _TIMES else f"job.{name}" for name in _FIELDS
+)
 # Two steps of one PostgreSQL statement: pick and mark. Parameters: the queue, the limit, the worker.
 # The status is part of the text: a prepared statement's generic plan could not use an index over one status. The rows
 # are found by an array of ids: joined to `picked`, all are read where the statistics are those of an empty table.
@@ -160,7 +169,7 @@ CLAIM = f"""
         SET status = 'running', claim_number = claim_number + 1, attempt = least(attempt, {MOST - 1}) + 1,
             worker_id = %s, claimed_at = statement_timestamp(), waiting_since = NULL
         WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
-        RETURNING {", ".join(f"job.{name}" for name in _FIELDS)}
+        RETURNING {_RETURNING}
     )"""
 _CLAIM = f"WITH {CLAIM} SELECT * FROM claimed ORDER BY priority DESC, run_at, id"
 
@@ -169,25 +178,45 @@ def _claim_postgres(worker: WorkerIdentity, queue_name: str, limit: int, *, usin
     """Pick, mark and read by one statement."""
     with connections[using].cursor() as cursor:
         cursor.execute(_CLAIM, [queue_name, limit, worker.id])
-        return read_claimed(cursor.fetchall())
+        return read_claimed(cursor.fetchall(), using=using)
 
 
-def read_claimed(rows: Iterable[Sequence[Any]]) -> list[ClaimedRun]:
+def read_claimed(rows: Iterable[Sequence[Any]], *, using: str) -> list[ClaimedRun]:
     """The runs in rows of `CLAIM`."""
-    between = slice(_PAYLOAD + 1, _OPTIONS)
+    moments = _Moments(connections[using].timezone or get_default_timezone())
     return [
         ClaimedRun._make(
-            (*row[:_PAYLOAD], _parsed(row[_PAYLOAD]), *row[between], _parsed(row[_OPTIONS]), *row[_OPTIONS + 1 :])
+            (*row[:_PLAIN], _parsed(row[-5]), _parsed(row[-4]), moments[row[-3]], moments[row[-2]], moments[row[-1]])
         )
         for row in rows
     ]
 
 
+class _Moments(dict[float, datetime]):
+    """Datetimes as Django reads them from a database, by seconds since 1970. Many jobs of a batch share theirs."""
+
+    def __init__(self, zone: tzinfo) -> None:
+        super().__init__()
+        self._zone = zone
+
+    def __missing__(self, seconds: float) -> datetime:
+        try:
+            moment = datetime.fromtimestamp(seconds, self._zone)
+        except (OverflowError, ValueError, OSError):  # not one that Python knows: the nearest
+            moment = LAST_MOMENT if seconds > 0 else FIRST_MOMENT
+        self[seconds] = moment = moment if settings.USE_TZ else moment.replace(tzinfo=None)
+        return moment
+
+
+# Past the whitespace that json.loads looks for: a column of JSON is read back without any.
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
 def _parsed(text: str | None) -> Any:
     """A JSON column's value, or its text where Python cannot parse it: one job must not stop the rest of its batch."""
     try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
+        return None if text is None else _scan(text, 0)[0]
+    except (ValueError, RecursionError, StopIteration):
         return text
 
 

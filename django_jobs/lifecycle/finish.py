@@ -19,7 +19,7 @@ from django_jobs.exceptions import LeaseLost
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
 from django_jobs.models import DeadLetter, Job, JobRun
-from django_jobs.runs import Charge, Death, EndedRun, Outcome, Then, WorkerIdentity
+from django_jobs.runs import Charge, Death, EndedRun, EndedRuns, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, JobStatus, RunStatus, Uniqueness
 
 BATCH = 100  # outcomes per transaction: a statement with more of them might be too long for MariaDB
@@ -49,9 +49,9 @@ class Finished:
         self.deaths += other.deaths
         return self
 
-    def ended_runs(self) -> list[EndedRun]:
+    def ended_runs(self) -> EndedRuns:
         """The recorded runs as signals carry them."""
-        return [_ended(outcome, self.worker) for outcome in self.recorded]
+        return EndedRuns(self.recorded, self.worker)
 
 
 def finish(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -> Finished:
@@ -99,7 +99,7 @@ def announce(finished: Finished, *, using: str) -> None:
         signals.jobs_died.send_robust(sender=DeadLetter, letters=finished.deaths, using=using)
 
 
-def announce_runs(runs: list[EndedRun], *, using: str) -> None:
+def announce_runs(runs: Sequence[EndedRun], *, using: str) -> None:
     if runs:
         signals.runs_ended.send_robust(sender=JobRun, runs=runs, using=using)
 
@@ -327,26 +327,6 @@ def _deaths(job_ids: Iterable[UUID], *, using: str) -> list[Death]:
     letters = DeadLetter.objects.using(using).filter(job_id__in=ids).order_by("id")
     fields = ("id", "job_id", "task_name", "queue_name", "reason", "error_type", "error_text")
     return [Death._make(row)._replace(reason=DeathReason(row[4])) for row in letters.values_list(*fields)]
-
-
-def _ended(outcome: Outcome, worker: str) -> EndedRun:
-    run, error = outcome.run, outcome.error
-    return EndedRun(
-        job_id=run.job_id,
-        claim_number=run.claim_number,
-        task_name=run.task_name,
-        queue_name=run.queue_name,
-        status=outcome.status,
-        then=outcome.then,
-        attempt=run.attempt,
-        duration=outcome.duration,
-        waited=max((run.claimed_at - run.run_at).total_seconds() + outcome.started_after, 0.0),
-        worker=worker,
-        error_type=error.error_type if error else "",
-        error_text=error.text if error else "",
-        retry_in=outcome.delay if outcome.then is Then.RETRY else None,
-        reason=outcome.reason,
-    )
 
 
 # Move rows from Job to JobRun by one statement. FOR UPDATE SKIP LOCKED: it never waits for somebody's lock on one of

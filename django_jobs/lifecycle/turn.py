@@ -31,10 +31,11 @@ def turn(
         django.db.Error: the database is away. Give the outcomes again.
     """
     plain: list[Outcome] = []
-    if connections[using].vendor == "postgresql":
-        plain = [each for each in outcomes if _is_plain(each)]
-    rest = [each for each in outcomes if not _is_plain(each)] if plain else list(outcomes)
-    if not plain:
+    rest: list[Outcome] = []
+    for each in outcomes:
+        (plain if _is_plain(each) else rest).append(each)
+    if not plain or connections[using].vendor != "postgresql":
+        rest = list(outcomes)
         return finish(rest, worker, using=using), claim_queue(worker, queue_name, limit, known, using=using)
     try:
         recorded, claimed = _turn_postgres(plain, worker, queue_name, limit, using=using)
@@ -99,7 +100,7 @@ def _turn_postgres(
     if amount < len(outcomes):
         done = set(ids or ())
         outcomes = [each for each in outcomes if each.run.job_id in done]
-    return outcomes, read_claimed(row[2:] for row in rows if row[2] is not None)
+    return outcomes, read_claimed((row[2:] for row in rows if row[2] is not None), using=using)
 
 
 def _columns(outcomes: list[Outcome]) -> list[Any]:

@@ -12,7 +12,7 @@ from uuid import UUID
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
 from django_jobs.backoff import Policy
-from django_jobs.conf import LONGEST_TIMEOUT, did_you_mean, get_settings
+from django_jobs.conf import LONGEST_TIMEOUT, Settings, did_you_mean, get_settings
 from django_jobs.registry.base import BaseTask
 from django_jobs.registry.functions import Parameters
 from django_jobs.registry.options import (
@@ -148,19 +148,30 @@ class Task(BaseTask, Generic[P, R]):
     def module_path(self) -> str:
         return f"{self.func.__module__}.{self.func.__qualname__}"
 
-    def effective(self, overrides: Mapping[str, Any] | None) -> Limits:
+    def effective(self, overrides: object) -> Limits:
         """Return the limits of a job from `Job.options`, as `EnqueueOptions.overrides` wrote it.
 
         A stored value that is out of its range counts as absent: a row may have been written by another release.
         """
-        max_attempts, timeout = self.max_attempts, self.timeout
-        stored = overrides if isinstance(overrides, Mapping) else {}
+        max_attempts, timeout = limits = self._own_limits
+        if overrides is None:
+            return limits
+        stored: Mapping[str, Any] = overrides if isinstance(overrides, Mapping) else {}
         attempts, seconds = stored.get("max_attempts"), stored.get("timeout")
         if isinstance(attempts, int) and 1 <= attempts <= MOST_ATTEMPTS:
             max_attempts = attempts
         if isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST_TIMEOUT.total_seconds():
             timeout = timedelta(seconds=seconds)
         return Limits(max_attempts, timeout)
+
+    @property
+    def _own_limits(self) -> Limits:
+        """The limits as declared, made anew only if the settings are others: every run asks for them."""
+        settings = get_settings()
+        made: tuple[Settings, Limits] | None = vars(self).get("_limits")
+        if made is None or made[0] is not settings:
+            made = vars(self)["_limits"] = settings, Limits(self.max_attempts, self.timeout)
+        return made[1]
 
     def sensitive_values(self, args: tuple[Any, ...] | list[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the arguments that must not be shown; all of them where they do not fit the parameters."""
@@ -193,6 +204,7 @@ class Task(BaseTask, Generic[P, R]):
         object.__setattr__(copy, "func", self.func)
         values = vars(copy)
         values.update(vars(self))
+        values.pop("_limits", None)
         values["options"] = merged
         values["run_after"] = merged.run_at
         for option, attribute in _SHOWN_BY.items():

@@ -106,11 +106,13 @@ class Threads:
     def _run(self, slot: Slot, attempt: Attempt, idle: float) -> None:
         outcome: Outcome | None = None
         try:
-            hygiene.freshen(idle)
+            if hygiene.has_connected():
+                hygiene.freshen(idle)
             slot.attempt = attempt
             outcome = execute(attempt, recording=self._recording, stopping=self._stopping)
             slot.attempt = None
-            hygiene.tidy(was_interrupted=attempt.sent)
+            if attempt.sent or hygiene.has_connected():
+                hygiene.tidy(was_interrupted=attempt.sent)
         except BaseException as error:  # noqa: BLE001  a fault of ours, or no memory left: the thread goes on
             slot.attempt = None
             logs.service_failed("thread", error)

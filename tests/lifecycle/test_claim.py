@@ -6,7 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -48,6 +48,51 @@ def test_order_is_priority_then_due_time_then_id() -> None:
     one_by_one = [label for _ in range(6) for label in labels(take(start_worker(), 1))]
 
     assert one_by_one == ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("microsecond", [0, 1, 123457, 499999, 999999])
+@pytest.mark.parametrize("year", [1971, 2026, 2100])
+def test_claimed_times_are_those_of_the_row_to_the_microsecond(year: int, microsecond: int) -> None:
+    enqueue(note, "x")
+    moment = datetime(year, 3, 29, 1, 30, 59, microsecond, tzinfo=UTC)
+    Job.objects.update(run_at=moment, enqueued_at=moment + timedelta(microseconds=1))
+
+    (run,) = take(start_worker())
+
+    job = Job.objects.get()
+    assert (run.run_at, run.enqueued_at, run.claimed_at) == (job.run_at, job.enqueued_at, job.claimed_at)
+    assert run.run_at == moment
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns", "UTC"])
+def test_claimed_times_are_naive_and_local_as_all_of_a_project_without_time_zones(
+    zone: str,
+    settings: Any,
+) -> None:
+    enqueue(note, "x")
+    settings.USE_TZ, settings.TIME_ZONE = False, zone
+
+    (run,) = take(start_worker())
+
+    job = Job.objects.get()
+    assert run.run_at.tzinfo is None
+    assert (run.run_at, run.enqueued_at, run.claimed_at) == (job.run_at, job.enqueued_at, job.claimed_at)
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "4713-01-01 BC", "290000-01-01"])
+def test_a_time_that_python_does_not_know_stops_no_claim(moment: str) -> None:
+    enqueue_many([note.bind("x"), note.bind("y")])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE django_jobs_job SET run_at = %s, enqueued_at = %s WHERE payload->'args'->>0 = 'x'", [moment] * 2
+        )
+
+    assert sorted(labels(take(start_worker()))) == ["x", "y"]
 
 
 @pytest.mark.django_db
