@@ -120,13 +120,19 @@ def _make_ready(rows: QuerySet[Job], limit: int, *, using: str) -> int:
 
 
 def claim_queue(
-    worker: WorkerIdentity, queue_name: str, limit: int, known: frozenset[str], *, using: str
+    worker: WorkerIdentity,
+    queue_name: str,
+    limit: int,
+    known: frozenset[str],
+    *,
+    using: str,
+    after: ClaimedRun | None = None,
 ) -> list[ClaimedRun]:
-    """Claim up to `limit` ready jobs of one queue."""
+    """Claim up to `limit` ready jobs of one queue; `after` is explained at `turn`, and is of use on PostgreSQL only."""
     claim_rows = _claim_postgres if connections[using].vendor == "postgresql" else _claim_portable
     runs: list[ClaimedRun] = []
     while len(runs) < limit:
-        claimed = claim_rows(worker, queue_name, limit - len(runs), using=using)
+        claimed = claim_rows(worker, queue_name, limit - len(runs), after, using=using)
         admitted = admit(claimed, worker, queue_name, known, using=using)
         runs += admitted
         if len(admitted) == len(claimed):
@@ -157,12 +163,12 @@ _TIMES = ("enqueued_at", "run_at", "claimed_at")
 _RETURNING = ", ".join(
     f"date_part('epoch', job.{name}) AS {name}" if name in _TIMES else f"job.{name}" for name in _FIELDS
 )
-# Two steps of one PostgreSQL statement: pick and mark. Parameters: the queue, the limit, the worker.
+# Two steps of one PostgreSQL statement: pick and mark. Parameters: the queue, those of `beyond`, the limit, the worker.
 # The status is part of the text: a prepared statement's generic plan could not use an index over one status. The rows
 # are found by an array of ids: joined to `picked`, all are read where the statistics are those of an empty table.
 CLAIM = f"""
     picked AS MATERIALIZED (
-        SELECT id FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s
+        SELECT id FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s{{beyond}}
         ORDER BY priority DESC, run_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
     ), claimed AS (
         UPDATE django_jobs_job AS job
@@ -174,10 +180,20 @@ CLAIM = f"""
 _CLAIM = f"WITH {CLAIM} SELECT * FROM claimed ORDER BY priority DESC, run_at, id"
 
 
-def _claim_postgres(worker: WorkerIdentity, queue_name: str, limit: int, *, using: str) -> list[ClaimedRun]:
+def beyond(after: ClaimedRun | None) -> tuple[str, list[Any]]:
+    """The condition of `CLAIM` that leaves out what lies before a claimed run in the index, and its parameters."""
+    if after is None:
+        return "", []
+    return " AND priority = %s AND (run_at, id) > (%s, %s)", [after.priority, after.run_at, after.job_id]
+
+
+def _claim_postgres(
+    worker: WorkerIdentity, queue_name: str, limit: int, after: ClaimedRun | None, *, using: str
+) -> list[ClaimedRun]:
     """Pick, mark and read by one statement."""
+    condition, marks = beyond(after)
     with connections[using].cursor() as cursor:
-        cursor.execute(_CLAIM, [queue_name, limit, worker.id])
+        cursor.execute(_CLAIM.format(beyond=condition), [queue_name, *marks, limit, worker.id])
         return read_claimed(cursor.fetchall(), using=using)
 
 
@@ -220,7 +236,9 @@ def _parsed(text: str | None) -> Any:
         return text
 
 
-def _claim_portable(worker: WorkerIdentity, queue_name: str, limit: int, *, using: str) -> list[ClaimedRun]:
+def _claim_portable(
+    worker: WorkerIdentity, queue_name: str, limit: int, after: ClaimedRun | None, *, using: str
+) -> list[ClaimedRun]:
     """The same by plain statements."""
     ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
     with write_transaction(using):

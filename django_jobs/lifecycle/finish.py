@@ -18,6 +18,15 @@ from django_jobs.errors import ErrorRecord
 from django_jobs.exceptions import LeaseLost
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
+from django_jobs.lifecycle.statements import (
+    SEND_BACK,
+    SETTLE_KEYS,
+    SUCCEED,
+    is_sent_back,
+    is_success,
+    return_parameters,
+    success_parameters,
+)
 from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.runs import Charge, Death, EndedRun, EndedRuns, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, JobStatus, RunStatus, Uniqueness
@@ -152,9 +161,11 @@ def _record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, 
     finished = Finished(worker=worker.name)
     rest = list(outcomes)
     if connections[using].vendor == "postgresql":
-        plain = [each for each in outcomes if each.then is Then.DONE and each.status is RunStatus.SUCCEEDED]
-        done = _succeed_postgres(plain, worker, using=using, wait=wait) if plain else set()
-        finished.recorded = [each for each in plain if each.run.job_id in done]
+        done: set[UUID] = set()
+        for fits, write in ((is_success, _succeed_postgres), (is_sent_back, _return_postgres)):
+            if some := [each for each in outcomes if fits(each)]:
+                done |= write(some, worker, using=using, wait=wait)
+        finished.recorded = [each for each in outcomes if each.run.job_id in done]
         rest = [each for each in outcomes if each.run.job_id not in done]
     if rest:
         jobs = _lock(rest, worker, using=using, wait=wait)
@@ -329,50 +340,21 @@ def _deaths(job_ids: Iterable[UUID], *, using: str) -> list[Death]:
     return [Death._make(row)._replace(reason=DeathReason(row[4])) for row in letters.values_list(*fields)]
 
 
-# Move rows from Job to JobRun by one statement. FOR UPDATE SKIP LOCKED: it never waits for somebody's lock on one of
-# them.
-_SUCCEED = """
-    WITH outcome AS MATERIALIZED (
-        SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::interval[])
-            AS o(job_id, claim_number, started_at, ended_at, result, key_ttl)
-    ), held AS MATERIALIZED (
-        SELECT job.id FROM django_jobs_job AS job
-        JOIN outcome ON outcome.job_id = job.id AND outcome.claim_number = job.claim_number
-        WHERE job.id = ANY(ARRAY(SELECT job_id FROM outcome)) AND job.status = 'running' AND job.worker_id = %s
-        FOR UPDATE OF job {lock}
-    ), gone AS (
-        DELETE FROM django_jobs_job AS job WHERE job.id = ANY(ARRAY(SELECT id FROM held)) RETURNING job.*
-    ){keys}
-    INSERT INTO django_jobs_jobrun (
-        job_id, claim_number, attempt, status, is_last, task_name, queue_name, worker, started_at, ended_at, error_type,
-        error_text, traceback, result, priority, enqueued_at, run_at, payload, key
-    )
-    SELECT gone.id, gone.claim_number, attempt, 'succeeded', true, task_name, queue_name, %s, started_at, ended_at, '',
-        '', '', result::jsonb, priority, enqueued_at, run_at, payload, key
-    FROM gone JOIN outcome ON outcome.job_id = gone.id
-    RETURNING job_id"""
-_KEYS = """, freed AS (
-        DELETE FROM django_jobs_jobkey WHERE holder_id = ANY(ARRAY(SELECT id FROM gone WHERE uniqueness <> 'ever'))
-    ), kept AS (
-        UPDATE django_jobs_jobkey AS held SET expires_at = statement_timestamp() + outcome.key_ttl
-        FROM gone JOIN outcome ON outcome.job_id = gone.id
-        WHERE held.holder_id = ANY(ARRAY(SELECT id FROM gone)) AND held.holder_id = gone.id
-            AND gone.uniqueness = 'ever' AND outcome.key_ttl IS NOT NULL
-    )"""
-
-
 def _succeed_postgres(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> set[UUID]:
     """Record successes by one statement. The ids of those recorded."""
-    columns: list[Any] = [
-        [each.run.job_id for each in outcomes],
-        [each.run.claim_number for each in outcomes],
-        [each.started_at for each in outcomes],
-        [each.ended_at for each in outcomes],
-        [each.result for each in outcomes],
-        [each.key_ttl for each in outcomes],
-    ]
     keyed = any(each.run.key is not None for each in outcomes)
-    sql = _SUCCEED.format(lock="" if wait else "SKIP LOCKED", keys=_KEYS if keyed else "")
+    steps = f"{SUCCEED}, {SETTLE_KEYS}" if keyed else SUCCEED
+    sql = f"WITH {steps} SELECT job_id FROM succeeded"
+    return _ids(sql, success_parameters(outcomes, worker), using=using, wait=wait)
+
+
+def _return_postgres(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> set[UUID]:
+    """Send jobs back by one statement. The ids of those recorded."""
+    sql = f"WITH {SEND_BACK} SELECT job_id FROM ended"
+    return _ids(sql, return_parameters(outcomes, worker), using=using, wait=wait)
+
+
+def _ids(sql: str, parameters: list[Any], *, using: str, wait: bool) -> set[UUID]:
     with connections[using].cursor() as cursor:
-        cursor.execute(sql, [*columns, worker.id, worker.name])
+        cursor.execute(sql.format(lock="" if wait else "SKIP LOCKED"), parameters)
         return {row[0] for row in cursor.fetchall()}

@@ -99,15 +99,17 @@ class Ledger:
         return recorded
 
     def turn(
-        self, identity: WorkerIdentity, queue_name: str, limit: int, known: frozenset[str]
+        self, identity: WorkerIdentity, after: ClaimedRun, limit: int, known: frozenset[str]
     ) -> tuple[list[Outcome], list[ClaimedRun]]:
-        """Write what has ended and claim more of one queue, in one go. The outcomes recorded, and the runs claimed.
+        """Write what has ended and claim, in one go, what follows a claimed run in its queue.
+
+        The outcomes recorded, and the runs claimed.
 
         Raises:
             django.db.Error: nothing is forgotten; call it again.
         """
         outcomes = self._outcomes.get(identity, [])
-        finished, runs = turn.turn(outcomes, identity, queue_name, limit, known, using=self._using)
+        finished, runs = turn.turn(outcomes, identity, after.queue_name, limit, known, using=self._using, after=after)
         return self._settle(identity, finished), runs
 
     def _finish(self, identity: WorkerIdentity) -> list[Outcome]:

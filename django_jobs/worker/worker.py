@@ -24,7 +24,9 @@ from django_jobs.worker.services import Services, table
 
 FLUSH = 0.02  # seconds for which an ended run may wait to be written together with others
 STRANDED_AFTER = 0.25  # seconds that a claimed job may wait for a thread, before it is handed back
-STREAK = 0.5  # seconds for which a full queue is claimed from without looking at the others
+STREAK = 1.5  # seconds for which a full queue is claimed from without looking at others, or back
+SHORT_STREAK = 0.25  # the same where somebody says that there is something new
+MOST_PROMOTED = 10  # batches of jobs due later that are made ready before the next claim
 CANCELLED_PATIENCE = 1.0  # seconds for cancelled async tasks to clean up
 LAST_WORDS = 5.0  # seconds for the last writes after the grace
 
@@ -49,8 +51,8 @@ class Worker:
         self._stops = 0
         self._stop_cause = ""
         self._is_dry = False  # nothing ran, and nothing was found
-        self._streak: str | None = None  # the queue of the last claim, if it gave all that was asked for
-        self._streak_until = 0.0
+        self._streak: ClaimedRun | None = None  # the last run claimed, if its queue gave all that was asked for
+        self._streak_since = self._streak_until = 0.0
         self._needs_identity = True
         self._next_reconciliation = 0.0
 
@@ -162,6 +164,7 @@ class Worker:
             self._give_up(attempt)
         if self._inbox.take_woken():
             self._schedule.look_now()
+            self._streak_until = min(self._streak_until, self._streak_since + SHORT_STREAK)
         if self._inbox.take_lease_lost() and not self._needs_identity:
             self._lose_lease()
         if self._crew.queued:
@@ -237,10 +240,10 @@ class Worker:
 
     def _turn(self) -> bool:
         """In the midst of a full queue: write and claim in one go, without looking around first. False if it is not."""
-        queue_name, limit = self._streak, self._room()
-        if queue_name is None or limit <= 0:
+        last, limit = self._streak, self._room()
+        if last is None or limit <= 0:
             return False
-        recorded, runs = self._ledger.turn(self._identity, queue_name, limit, self._known)
+        recorded, runs = self._ledger.turn(self._identity, last, limit, self._known)
         self._note_retries(recorded)
         self._claimed(runs, limit)
         return True
@@ -261,18 +264,19 @@ class Worker:
     def _claimed(self, runs: list[ClaimedRun], limit: int) -> None:
         self._schedule.claimed(len(runs), limit)
         now = time.monotonic()
-        queues = {run.queue_name for run in runs} if len(runs) >= limit else set()
-        if len(queues) != 1:
+        if len(runs) < limit or runs[0].queue_name != runs[-1].queue_name:
             self._streak = None
         elif self._streak is None:
-            self._streak, self._streak_until = queues.pop(), now + STREAK
-        elif now >= self._streak_until:
-            self._streak = None
+            self._streak, self._streak_since, self._streak_until = runs[-1], now, now + STREAK
+        else:
+            self._streak = runs[-1] if now < self._streak_until else None
         self._start(runs)
 
     def _promote(self) -> None:
         seconds = claim.seconds_to_next(using=self._using)
-        if seconds is not None and seconds <= 0:
+        for _ in range(MOST_PROMOTED):
+            if seconds is None or seconds > 0:
+                break
             claim.promote(using=self._using)
             seconds = claim.seconds_to_next(using=self._using)
         self._schedule.later_due(seconds)

@@ -12,10 +12,11 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import enqueue, enqueue_many, once, registry
-from django_jobs.lifecycle import claim
+from django_jobs.lifecycle import claim, turn
 from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.runs import WorkerIdentity
 from tests.lifecycle.steps import died, failed, finish_all, inserts, start_worker, succeeded
+from tests.lifecycle.threads import OpenTransaction, Threads
 from tests.tasks import note
 
 NAMES = frozenset(registry.names())
@@ -135,7 +136,7 @@ def test_hundred_deaths_cost_no_more_than_one() -> None:
 
 
 @transactional
-def test_retries_cost_one_statement_each_and_three_together() -> None:
+def test_retries_cost_one_statement_on_postgres_and_one_each_elsewhere() -> None:
     enqueue_many([note.bind("x")] * 50)
     worker = start_worker()
     runs = take(worker)
@@ -143,7 +144,22 @@ def test_retries_cost_one_statement_each_and_three_together() -> None:
     with noted() as statements:
         finish_all([failed(run) for run in runs], worker)
 
-    assert len(statements) == 50 + by_vendor(postgresql=2, sqlite=2 + inserts(JobRun, 50), mysql=2)
+    assert len(statements) == by_vendor(postgresql=1, sqlite=52 + inserts(JobRun, 50), mysql=52)
+
+
+@pytest.mark.postgres
+@transactional
+@pytest.mark.parametrize("ending", [succeeded, failed])
+def test_turn_is_one_statement_with_retries_and_without(ending: Callable[[Any], Any]) -> None:
+    enqueue_many([note.bind("x")] * 100)
+    worker = start_worker()
+    first, *rest = take(worker, 50)
+
+    with noted() as statements:
+        outcomes = [succeeded(first), *map(ending, rest)]
+        finished, runs = turn.turn(outcomes, worker, "default", 50, NAMES, using="default", after=rest[-1])
+
+    assert (len(finished.recorded), len(runs), len(statements)) == (50, 50, 1)
 
 
 def explain(statements: Statements, how: str = "(ANALYZE, BUFFERS)") -> list[str]:
@@ -159,6 +175,12 @@ def buffers(plan: str) -> int:
     """How many pages the whole statement touched: the first line of buffers is that of the top node."""
     line = next(line for line in plan.split("\n") if "Buffers:" in line)
     return sum(int(part.split("=")[1]) for part in line.split() if part.startswith(("hit=", "read=")))
+
+
+def hold_snapshot() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute("SELECT count(*) FROM django_jobs_job")
 
 
 @contextmanager
@@ -209,6 +231,32 @@ def test_claim_reads_an_index_in_order_whatever_else_is_in_the_table(has_statist
         assert buffers(plan) < 500, plan
     picked = plans[1].split("CTE picked")[1].split("CTE claimed")[0]
     assert "Sort" not in picked, picked
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("fresh_tables")
+@transactional
+@pytest.mark.parametrize("has_statistics", [False, True])
+def test_turn_after_a_run_reads_nothing_that_lies_before_it(has_statistics: bool) -> None:
+    """Design 5.3: the dead entries that a snapshot from before keeps alive lie before the watermark."""
+    worker = start_worker()
+    enqueue_many([note.bind("x")] * 6_000)
+    with Threads() as threads, connection.cursor() as cursor:
+        snapshot = OpenTransaction(threads, hold_snapshot)
+        claim.claim(worker, ["default"], 5_000, NAMES, using="default")
+        *_, last = claim.claim(worker, ["default"], 50, NAMES, using="default")
+        if has_statistics:
+            cursor.execute("ANALYZE django_jobs_job")
+        with noted() as statements:
+            _, runs = turn.turn([], worker, "default", 10, NAMES, using="default", after=last)
+        (plan,) = explain(statements)
+        snapshot.end()
+
+    assert len(runs) == 10
+    picked = plan.split("CTE picked")[1].split("CTE claimed")[0]
+    assert "django_jobs_job_ready" in picked, picked
+    assert "Sort" not in picked, picked
+    assert buffers(picked) < 100, picked
 
 
 @pytest.mark.postgres

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
 from django_jobs import cancel, enqueue, enqueue_many, signals
+from django_jobs.database import read_clock
 from django_jobs.lifecycle import finish, turn
 from django_jobs.models import DeadLetter, Job, JobKey, JobRun
-from django_jobs.runs import ClaimedRun, EndedRun, Outcome, WorkerIdentity
-from tests.lifecycle.steps import NAMES, claim_all, died, failed, start_worker, succeeded
+from django_jobs.runs import Charge, ClaimedRun, EndedRun, Outcome, Then, WorkerIdentity
+from django_jobs.statuses import RunStatus
+from tests.lifecycle.steps import ERROR, NAMES, claim_all, died, failed, finish_all, start_worker, succeeded
 from tests.lifecycle.threads import OpenTransaction, Threads, at_once
 from tests.tasks import echo, note
 
 transactional = pytest.mark.django_db(transaction=True)
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def take_turn(
-    outcomes: list[Outcome], worker: WorkerIdentity, limit: int = 100, known: frozenset[str] = NAMES
+    outcomes: list[Outcome],
+    worker: WorkerIdentity,
+    limit: int = 100,
+    known: frozenset[str] = NAMES,
+    after: ClaimedRun | None = None,
 ) -> tuple[finish.Finished, list[ClaimedRun]]:
-    return turn.turn(outcomes, worker, "default", limit, known, using="default")
+    return turn.turn(outcomes, worker, "default", limit, known, using="default", after=after)
 
 
 @pytest.fixture
@@ -73,6 +80,64 @@ def test_run_recorded_by_a_turn_is_the_same_as_by_a_finish() -> None:
         rows.append({key: value for key, value in row.items() if not key.endswith(("_at", "id"))})
 
     assert rows[0] == rows[1]
+
+
+@transactional
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        lambda run: failed(run, retry_in=timedelta(seconds=90)),
+        lambda run: failed(run, retry_in=timedelta(0)),
+        lambda run: failed(run, retry_in=None),
+        lambda run: failed(run)._replace(delay=None, until=LATER),
+        lambda run: Outcome(run, RunStatus.RELEASED, Then.RETRY, delay=timedelta(seconds=90), duration=0.5),
+        lambda run: Outcome(run, RunStatus.RELEASED, Then.RETURN, Charge.INTERRUPTION, started_after=0.25),
+        lambda run: Outcome(run, RunStatus.LOST, Then.RETRY, Charge.CRASH, delay=timedelta(seconds=90), error=ERROR),
+    ],
+)
+def test_job_sent_back_by_a_turn_and_by_postgres_is_the_same_as_one_by_plain_statements(
+    outcome: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for how in ("turn", "finish", "portable"):
+        if how == "portable":
+            monkeypatch.setattr(finish, "is_sent_back", lambda outcome: False)
+        handle, _ = enqueue_many([note.using(priority=3).bind("x"), note.bind("y")])
+        worker = start_worker()
+        run, beside = claim_all(worker)
+        outcomes = [outcome(run), succeeded(beside)]
+        if how == "turn":
+            take_turn(outcomes, worker)
+        else:
+            finish_all(outcomes, worker)
+        job, row = Job.objects.filter(id=handle.id).values().get(), JobRun.objects.values().get(job_id=handle.id)
+        now = read_clock("default")
+        moved = job["run_at"] if job["run_at"] == LATER else round((job["run_at"] - now).total_seconds(), -1)
+        times = [row[name] - run.claimed_at for name in ("started_at", "ended_at")]  # type: ignore[operator]
+        plain = {key: value for key, value in (*job.items(), *row.items()) if not key.endswith(("_at", "id"))}
+        found.append((plain, moved, times))
+        Job.objects.all().delete()
+
+    assert found[0] == found[1] == found[2]
+
+
+@transactional
+def test_turn_after_a_run_looks_at_what_follows_it_in_its_queue_and_no_further() -> None:
+    first, middle, last = enqueue_many(note.bind(str(number)) for number in range(3))
+    worker = start_worker()
+    runs = claim_all(worker, 2)
+    Job.objects.filter(id=first.id).update(status="ready", worker_id=None)
+    high, low = enqueue_many(note.using(priority=priority).bind("x") for priority in (1, -1))
+
+    finished, claimed = take_turn([succeeded(runs[1])], worker, after=runs[1])
+
+    assert [each.run.job_id for each in finished.recorded] == [middle.id]
+    if connection.vendor == "postgresql":
+        assert [run.job_id for run in claimed] == [last.id]
+        _, claimed = take_turn([succeeded(claimed[0])], worker)
+        assert [run.job_id for run in claimed] == [high.id, first.id, low.id]
+    else:
+        assert [run.job_id for run in claimed] == [high.id, first.id, last.id, low.id]
 
 
 @transactional
