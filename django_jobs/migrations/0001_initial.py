@@ -150,24 +150,10 @@ class Migration(migrations.Migration):
                     "id",
                     models.UUIDField(default=django_jobs.ids.job_id, editable=False, primary_key=True, serialize=False),
                 ),
+                ("enqueued_at", models.DateTimeField(verbose_name="enqueued at")),
+                ("priority", models.SmallIntegerField(help_text="-100 to 100, larger first", verbose_name="priority")),
                 ("task_name", django_jobs.models.fields.ExactCharField(max_length=200, verbose_name="task")),
                 ("queue_name", django_jobs.models.fields.ExactCharField(max_length=64, verbose_name="queue")),
-                ("priority", models.SmallIntegerField(help_text="-100 to 100, larger first", verbose_name="priority")),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[
-                            ("scheduled", "scheduled"),
-                            ("ready", "ready"),
-                            ("running", "running"),
-                            ("waiting", "waiting"),
-                        ],
-                        max_length=10,
-                        verbose_name="status",
-                    ),
-                ),
-                ("run_at", models.DateTimeField(verbose_name="run at")),
-                ("enqueued_at", models.DateTimeField(verbose_name="enqueued at")),
                 ("payload", models.JSONField(verbose_name="arguments")),
                 ("options", models.JSONField(null=True, verbose_name="options")),
                 ("key", django_jobs.models.fields.ExactCharField(max_length=200, null=True, verbose_name="key")),
@@ -181,14 +167,28 @@ class Migration(migrations.Migration):
                         verbose_name="uniqueness",
                     ),
                 ),
-                ("claim_number", models.BigIntegerField(default=0, verbose_name="claim number")),
-                ("worker_id", models.UUIDField(null=True, verbose_name="worker")),
-                ("claimed_at", models.DateTimeField(null=True, verbose_name="claimed at")),
-                ("waiting_since", models.DateTimeField(null=True, verbose_name="waiting since")),
-                ("attempt", models.IntegerField(default=0, verbose_name="attempt")),
                 ("failures", models.IntegerField(default=0, verbose_name="failures")),
                 ("crashes", models.IntegerField(default=0, verbose_name="crashes")),
                 ("interruptions", models.IntegerField(default=0, verbose_name="interruptions")),
+                ("run_at", models.DateTimeField(verbose_name="run at")),
+                ("attempt", models.IntegerField(default=0, verbose_name="attempt")),
+                ("claim_number", models.BigIntegerField(default=0, verbose_name="claim number")),
+                ("claimed_at", models.DateTimeField(null=True, verbose_name="claimed at")),
+                ("worker_id", models.UUIDField(null=True, verbose_name="worker")),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("scheduled", "scheduled"),
+                            ("ready", "ready"),
+                            ("running", "running"),
+                            ("waiting", "waiting"),
+                        ],
+                        max_length=10,
+                        verbose_name="status",
+                    ),
+                ),
+                ("waiting_since", models.DateTimeField(null=True, verbose_name="waiting since")),
             ],
             options={
                 "verbose_name": "job",
@@ -203,7 +203,7 @@ class Migration(migrations.Migration):
                         fields=["run_at", "id"], name="django_jobs_job_scheduled", status="scheduled"
                     ),
                     django_jobs.models.fields.StatusIndex(
-                        fields=["worker_id", "id"], name="django_jobs_job_running", status="running"
+                        fields=["worker_id"], name="django_jobs_job_running", status="running"
                     ),
                     django_jobs.models.fields.StatusIndex(
                         fields=["task_name", "id"], name="django_jobs_job_waiting", status="waiting"
@@ -278,7 +278,13 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("job_id", models.UUIDField(verbose_name="job")),
                 ("claim_number", models.BigIntegerField(verbose_name="claim number")),
+                ("started_at", models.DateTimeField(null=True, verbose_name="started at")),
+                ("ended_at", models.DateTimeField(verbose_name="ended at")),
+                ("enqueued_at", models.DateTimeField(null=True, verbose_name="enqueued at")),
+                ("run_at", models.DateTimeField(null=True, verbose_name="run at")),
                 ("attempt", models.IntegerField(verbose_name="attempt")),
+                ("priority", models.SmallIntegerField(null=True, verbose_name="priority")),
+                ("is_last", models.BooleanField(verbose_name="last run")),
                 (
                     "status",
                     models.CharField(
@@ -294,19 +300,13 @@ class Migration(migrations.Migration):
                         verbose_name="status",
                     ),
                 ),
-                ("is_last", models.BooleanField(verbose_name="last run")),
                 ("task_name", django_jobs.models.fields.ExactCharField(max_length=200, verbose_name="task")),
                 ("queue_name", django_jobs.models.fields.ExactCharField(max_length=64, verbose_name="queue")),
                 ("worker", models.CharField(blank=True, default="", max_length=200, verbose_name="worker")),
-                ("started_at", models.DateTimeField(null=True, verbose_name="started at")),
-                ("ended_at", models.DateTimeField(verbose_name="ended at")),
                 ("error_type", models.CharField(blank=True, default="", max_length=200, verbose_name="error")),
                 ("error_text", models.TextField(blank=True, default="", verbose_name="error text")),
                 ("traceback", models.TextField(blank=True, default="", verbose_name="traceback")),
                 ("result", models.JSONField(null=True, verbose_name="result")),
-                ("priority", models.SmallIntegerField(null=True, verbose_name="priority")),
-                ("enqueued_at", models.DateTimeField(null=True, verbose_name="enqueued at")),
-                ("run_at", models.DateTimeField(null=True, verbose_name="run at")),
                 ("payload", models.JSONField(null=True, verbose_name="arguments")),
                 ("key", django_jobs.models.fields.ExactCharField(max_length=200, null=True, verbose_name="key")),
             ],

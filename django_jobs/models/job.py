@@ -16,28 +16,32 @@ KEY_LENGTH = 200
 
 
 class Job(models.Model):
-    """One row asking for one call of a task. It lives here until it is finished."""
+    """One row asking for one call of a task. It lives here until it is finished.
+
+    The columns that a claim changes come last: the log of an UPDATE holds what lies between the first changed byte and
+    the last one.
+    """
 
     id = models.UUIDField(primary_key=True, default=job_id, editable=False)
+    enqueued_at = models.DateTimeField(_("enqueued at"))
+    priority = models.SmallIntegerField(_("priority"), help_text=_("-100 to 100, larger first"))
     task_name = ExactCharField(_("task"), max_length=NAME_LENGTH)
     queue_name = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
-    priority = models.SmallIntegerField(_("priority"), help_text=_("-100 to 100, larger first"))
-    status = models.CharField(_("status"), max_length=10, choices=JobStatus)
-    run_at = models.DateTimeField(_("run at"))
-    enqueued_at = models.DateTimeField(_("enqueued at"))
     payload = LenientJSONField(_("arguments"))
     options = LenientJSONField(_("options"), null=True)
     key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
     uniqueness = models.CharField(_("uniqueness"), max_length=6, choices=Uniqueness, default="", blank=True)
-    # The fence: claim_number only ever grows, so (job, claim_number) names one claim.
-    claim_number = models.BigIntegerField(_("claim number"), default=0)
-    worker_id = models.UUIDField(_("worker"), null=True)
-    claimed_at = models.DateTimeField(_("claimed at"), null=True)
-    waiting_since = models.DateTimeField(_("waiting since"), null=True)
-    attempt = models.IntegerField(_("attempt"), default=0)
     failures = models.IntegerField(_("failures"), default=0)
     crashes = models.IntegerField(_("crashes"), default=0)
     interruptions = models.IntegerField(_("interruptions"), default=0)
+    run_at = models.DateTimeField(_("run at"))
+    attempt = models.IntegerField(_("attempt"), default=0)
+    # The fence: claim_number only ever grows, so (job, claim_number) names one claim.
+    claim_number = models.BigIntegerField(_("claim number"), default=0)
+    claimed_at = models.DateTimeField(_("claimed at"), null=True)
+    worker_id = models.UUIDField(_("worker"), null=True)
+    status = models.CharField(_("status"), max_length=10, choices=JobStatus)
+    waiting_since = models.DateTimeField(_("waiting since"), null=True)
 
     class Meta:
         verbose_name = _("job")
@@ -49,7 +53,7 @@ class Job(models.Model):
                 name="django_jobs_job_ready",
             ),
             StatusIndex(status=JobStatus.SCHEDULED.value, fields=["run_at", "id"], name="django_jobs_job_scheduled"),
-            StatusIndex(status=JobStatus.RUNNING.value, fields=["worker_id", "id"], name="django_jobs_job_running"),
+            StatusIndex(status=JobStatus.RUNNING.value, fields=["worker_id"], name="django_jobs_job_running"),
             StatusIndex(status=JobStatus.WAITING.value, fields=["task_name", "id"], name="django_jobs_job_waiting"),
         ]
         constraints = [

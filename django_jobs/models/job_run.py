@@ -15,27 +15,27 @@ class JobRun(models.Model):
     """One ended run. The last one of a job (`is_last`) also carries what the job was.
 
     There is no foreign key to Job, whose row is gone when its last run is written. A job that ended without a run has
-    one row with attempt 0.
+    one row with attempt 0. Columns of a fixed length come first, so that no byte goes to their alignment.
     """
 
     id = models.BigAutoField(primary_key=True)
     job_id = models.UUIDField(_("job"))
     claim_number = models.BigIntegerField(_("claim number"))
+    started_at = models.DateTimeField(_("started at"), null=True)
+    ended_at = models.DateTimeField(_("ended at"))
+    enqueued_at = models.DateTimeField(_("enqueued at"), null=True)
+    run_at = models.DateTimeField(_("run at"), null=True)
     attempt = models.IntegerField(_("attempt"))
-    status = models.CharField(_("status"), max_length=10, choices=RunStatus)
+    priority = models.SmallIntegerField(_("priority"), null=True)
     is_last = models.BooleanField(_("last run"))
+    status = models.CharField(_("status"), max_length=10, choices=RunStatus)
     task_name = ExactCharField(_("task"), max_length=NAME_LENGTH)
     queue_name = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
     worker = models.CharField(_("worker"), max_length=NAME_LENGTH, blank=True, default="")
-    started_at = models.DateTimeField(_("started at"), null=True)
-    ended_at = models.DateTimeField(_("ended at"))
     error_type = models.CharField(_("error"), max_length=200, blank=True, default="")
     error_text = models.TextField(_("error text"), blank=True, default="")
     traceback = models.TextField(_("traceback"), blank=True, default="")
     result = LenientJSONField(_("result"), null=True)
-    priority = models.SmallIntegerField(_("priority"), null=True)
-    enqueued_at = models.DateTimeField(_("enqueued at"), null=True)
-    run_at = models.DateTimeField(_("run at"), null=True)
     payload = LenientJSONField(_("arguments"), null=True)
     key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
 
