@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 from uuid import UUID
 
 
-def _never() -> bool:
+def never() -> bool:
     return False
 
 
@@ -33,7 +34,7 @@ class JobContext:
     deadline: float | None = None
     # The run no longer counts: its job was cancelled, or its lease was lost. Leave off, and return.
     is_cancelled: bool = False
-    stopping: Callable[[], bool] = field(default=_never, repr=False)  # asks the worker
+    stopping: Callable[[], bool] = field(default=never, repr=False)  # asks the worker
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
 
     def remaining(self) -> timedelta:
@@ -53,14 +54,22 @@ class JobContext:
         return self.is_cancelled or self.is_stopping or self.remaining() <= timedelta(0)
 
 
-_current: ContextVar[JobContext | None] = ContextVar("django_jobs_current_job", default=None)
+class Running(Protocol):
+    """What runs; most tasks never ask for its context, which is made when somebody does."""
+
+    @property
+    def context(self) -> JobContext: ...
+
+
+_current: ContextVar[Running | None] = ContextVar("django_jobs_current_job", default=None)
 
 
 def current_job() -> JobContext | None:
     """Return the context of the job that this code runs in; None outside of a job."""
-    return _current.get()
+    running = _current.get()
+    return None if running is None else running.context
 
 
-def enter(context: JobContext) -> None:
-    """Make it the `current_job()` of the contextvars' context in force, which is thrown away after the job."""
-    _current.set(context)
+def enter(running: Running) -> None:
+    """Let `current_job()` give its context in the contextvars' context in force, which is thrown away after the job."""
+    _current.set(running)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -94,7 +95,7 @@ def test_the_current_job_is_that_of_the_context_it_was_entered_in() -> None:
     first, second = context(), context(attempt=3)
 
     def enter_and_look(made: JobContext) -> JobContext | None:
-        enter(made)
+        enter(SimpleNamespace(context=made))
         return current_job()
 
     assert Context().run(enter_and_look, first) is first
@@ -104,7 +105,7 @@ def test_the_current_job_is_that_of_the_context_it_was_entered_in() -> None:
 
 def test_two_async_tasks_each_see_their_own_job() -> None:
     async def task(made: JobContext, others: asyncio.Barrier) -> bool:
-        enter(made)
+        enter(SimpleNamespace(context=made))
         await others.wait()
         return current_job() is made
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
-from django_jobs.context import JobContext
+from django_jobs.context import JobContext, never
 from django_jobs.registry import Task
 from django_jobs.runs import ClaimedRun
 
@@ -21,14 +21,15 @@ class Attempt:
     """
 
     __slots__ = (
+        "_context",
         "claimed",
-        "context",
         "deadline",
         "interrupted",
         "is_armed",
         "run",
         "sent",
         "started",
+        "stopping",
         "task",
         "thread_id",
         "token",
@@ -45,7 +46,8 @@ class Attempt:
         self.is_armed = False  # the task's thread is where an interruption can be caught
         self.sent = False  # the interruption is on its way, or has landed
         self.interrupted = False  # the worker ends, or the lease is lost: not the task's failure
-        self.context: JobContext | None = None
+        self.stopping: Callable[[], bool] = never
+        self._context: JobContext | None = None
 
     @property
     def fence(self) -> tuple[UUID, int]:
@@ -55,22 +57,31 @@ class Attempt:
     def is_started(self) -> bool:
         return self.started > 0
 
-    def begin(self, stopping: Callable[[], bool]) -> JobContext:
-        """Start the clock, and give the context that the task sees."""
-        run = self.run
+    def begin(self, stopping: Callable[[], bool]) -> Self:
+        """Start the clock; `stopping` says whether the worker has been told to stop."""
+        self.stopping = stopping
         self.started = time.monotonic()
-        self.deadline = self.started + self.task.effective(run.options).timeout.total_seconds()
-        self.context = JobContext(
-            run.job_id, run.task_name, run.queue_name, run.attempt, run.failures, run.key, run.enqueued_at, run.run_at,
-            self.deadline, self.interrupted, stopping,
-        )  # fmt: skip
-        return self.context
+        self.deadline = self.started + self.task.effective(self.run.options).timeout.total_seconds()
+        return self
+
+    @property
+    def context(self) -> JobContext:
+        """What the task sees of its job."""
+        if self._context is None:
+            run = self.run
+            self._context = JobContext(
+                run.job_id, run.task_name, run.queue_name, run.attempt, run.failures, run.key, run.enqueued_at,
+                run.run_at, self.deadline, stopping=self.stopping,
+            )  # fmt: skip
+            # Read after that was to be seen by `cancel`, in another thread.
+            self._context.is_cancelled = self.interrupted
+        return self._context
 
     def cancel(self) -> None:
         """Tell the task that its run no longer counts."""
         self.interrupted = True
-        if self.context is not None:
-            self.context.is_cancelled = True
+        if self._context is not None:
+            self._context.is_cancelled = True
 
     def arguments(self, decoded: tuple[list[Any], dict[str, Any]]) -> tuple[list[Any], dict[str, Any]]:
         """What the function is called with: the context first, if it takes one."""

@@ -45,9 +45,11 @@ def succeeded(attempt: Attempt, value: Any, secrets: Collection[str] = ()) -> Ou
             return _death(attempt, DeathReason.BAD_RESULT, _described(error, secrets))
         except BaseException as error:  # noqa: BLE001  the value's own methods may raise anything
             return _death(attempt, DeathReason.BAD_RESULT, _described(error, secrets))
-    started_after = attempt.started - attempt.claimed
-    plain = (attempt.run, RunStatus.SUCCEEDED, Then.DONE, Charge.NOTHING, started_after, duration)
-    return Outcome(*plain, result=result, key_ttl=attempt.task.key_ttl)
+    # By their order: by their names they take twice as long.
+    return Outcome(
+        attempt.run, RunStatus.SUCCEEDED, Then.DONE, Charge.NOTHING, attempt.started - attempt.claimed, duration,
+        None, None, None, None, result, attempt.task.key_ttl,
+    )  # fmt: skip
 
 
 def raised(attempt: Attempt, error: BaseException, secrets: Collection[str] = ()) -> Outcome:

@@ -110,6 +110,8 @@ class Parameters:
     def fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call with these arguments would be accepted: `Signature.bind` at a tenth of its cost."""
         count = len(args)
+        if not kwargs and not self.required_keywords and len(self.required_positional) <= count <= len(self.positional):
+            return True
         if count > len(self.positional) and not self.any_positional:
             return False
         for name in kwargs:

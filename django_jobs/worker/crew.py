@@ -66,10 +66,16 @@ class Crew:
 
     def _hand_over(self, sync_attempts: list[Attempt], async_attempts: list[Attempt]) -> None:
         self._threads.low_water = self.prefetch.ahead(self._threads.count) // 2
-        self._threads.submit(sync_attempts)
+        self._threads.submit(sync_attempts, self.prefetch.threads_for(len(sync_attempts) + self._threads.queued))
         if self._loop is not None and async_attempts:
             self._loop.low_water = self.prefetch.ahead(self._loop.count) // 2
             self._loop.submit(async_attempts)
+
+    def help_out(self) -> None:
+        """Wake every idle thread if something waits for longer than it should: a task took longer than it used to."""
+        oldest = self._threads.oldest_claim
+        if oldest is not None and time.monotonic() - oldest > self.prefetch.work_ahead:
+            self._threads.wake(self._threads.count)
 
     def take_back(self) -> list[Attempt]:
         """Take what nobody has started."""

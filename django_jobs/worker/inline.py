@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from contextvars import Context
 
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, connections, transaction
@@ -58,7 +59,8 @@ def _run(run: ClaimedRun, identity: WorkerIdentity, record: Recording, using: st
 
 def _executed(attempt: Attempt, record: Recording) -> Outcome | None:
     if attempt.task.is_async:
-        return async_to_sync(aexecute)(attempt, lets_through=PERSONS)
+        # async_to_sync brings home what the task has set in its context.
+        return Context().run(async_to_sync(aexecute), attempt, lets_through=PERSONS)
     return execute(attempt, recording=record, lets_through=PERSONS)
 
 

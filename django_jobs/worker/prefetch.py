@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 MOST_AHEAD = 300  # jobs: about what one statement costs, their threads work off meanwhile
 WORK_AHEAD = 0.05  # seconds
+WORTH_A_THREAD = 0.01  # seconds of work
 WEIGHT = 0.1  # of the newest duration in the mean
 LONGEST_COUNTED = 1.0  # seconds; one long run must not hide a hundred short ones for long
 
@@ -36,6 +39,10 @@ class Prefetch:
             return 0
         # Never below a microsecond, which no call is.
         return min(self.most_ahead, int(slots * self.work_ahead / max(self._mix, 1e-6)))
+
+    def threads_for(self, count: int) -> int:
+        """How many threads so many jobs are worth."""
+        return count if self._mix is None else min(count, math.ceil(count * self._mix / WORTH_A_THREAD))
 
     def is_short(self, task_name: str) -> bool:
         """Whether a job of the task may wait here behind others."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from django_jobs import logs
 from django_jobs.execution import Attempt, Recording, execute, hygiene, policy
@@ -21,13 +23,18 @@ class Slot:
     def __init__(self, number: int, serve: Callable[[Slot], None]) -> None:
         self.attempt: Attempt | None = None
         self.is_given_up = False
+        self.bell: SimpleQueue[None] = SimpleQueue()
         # Daemons: a task that never returns must not keep the process from ending.
         self.thread = threading.Thread(target=serve, args=(self,), name=f"django-jobs-{number}", daemon=True)
         self.thread.start()
 
 
 class Threads:
-    """A fixed number of threads on one queue. A batch is queued at once, so that no job costs a hand-off of its own."""
+    """A fixed number of threads on one queue. A batch is queued at once, so that no job costs a hand-off of its own.
+
+    Of idle threads as many are woken as the work is worth: several that run jobs of microseconds would only take the
+    interpreter's lock from each other. The last one to fall asleep wakes first; its connection is the warmest.
+    """
 
     def __init__(self, count: int, inbox: Inbox, recording: Recording, stopping: Callable[[], bool]) -> None:
         self.count = count
@@ -35,7 +42,9 @@ class Threads:
         self._inbox = inbox
         self._recording = recording
         self._stopping = stopping
-        self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._waiting: deque[Attempt] = deque()
+        self._idle: deque[Slot] = deque()
+        self._is_ended = False
         self._started = 0
         self.slots: list[Slot] = []
         self._given_up: list[Slot] = []
@@ -46,9 +55,17 @@ class Threads:
         self._started += 1
         self.slots.append(Slot(self._started, self._serve))
 
-    def submit(self, attempts: list[Attempt]) -> None:
-        for attempt in attempts:
-            self._queue.put(attempt)
+    def submit(self, attempts: list[Attempt], wakes: int) -> None:
+        """Queue them and wake so many threads, if as many are idle."""
+        self._waiting.extend(attempts)
+        self.wake(wakes)
+
+    def wake(self, count: int) -> None:
+        for _ in range(min(count, len(self._idle))):
+            try:
+                self._idle.pop().bell.put(None)
+            except IndexError:  # the last one has found something by itself
+                return
 
     def take_back(self) -> list[Attempt]:
         """Take what no thread has started yet."""
@@ -57,15 +74,21 @@ class Threads:
     def _take(self) -> Iterator[Attempt]:
         while True:
             try:
-                attempt = self._queue.get_nowait()
-            except Empty:
+                yield self._waiting.popleft()
+            except IndexError:
                 return
-            if attempt is not None:
-                yield attempt
 
     @property
     def queued(self) -> int:
-        return self._queue.qsize()
+        return len(self._waiting)
+
+    @property
+    def oldest_claim(self) -> float | None:
+        """When the first of those that wait was claimed."""
+        try:
+            return self._waiting[0].claimed
+        except IndexError:
+            return None
 
     def running(self) -> Iterator[Attempt]:
         """What the threads run now, or have just ended."""
@@ -87,8 +110,8 @@ class Threads:
 
     def end(self, patience: float) -> bool:
         """Let every thread end that is free within so many seconds. False if some are not."""
-        for _ in self.slots:
-            self._queue.put(None)
+        self._is_ended = True
+        self.wake(len(self.slots))
         until = time.monotonic() + patience
         for slot in self.slots:
             slot.thread.join(max(0.0, until - time.monotonic()))
@@ -97,11 +120,26 @@ class Threads:
     def _serve(self, slot: Slot) -> None:
         ended = time.monotonic()
         try:
-            while not slot.is_given_up and (attempt := self._queue.get()) is not None:
-                self._run(slot, attempt, time.monotonic() - ended)
-                ended = time.monotonic()
+            while True:
+                for attempt in self._take():
+                    self._run(slot, attempt, time.monotonic() - ended)
+                    ended = time.monotonic()
+                    if slot.is_given_up:
+                        return
+                if self._is_ended:
+                    return
+                self._sleep(slot)
         finally:
             hygiene.close_all()
+
+    def _sleep(self, slot: Slot) -> None:
+        self._idle.append(slot)
+        # What came in before this thread was seen to be idle has woken nobody.
+        if self._waiting or self._is_ended:
+            with contextlib.suppress(ValueError):  # somebody rings for it just now: it wakes once more, for nothing
+                self._idle.remove(slot)
+            return
+        slot.bell.get()
 
     def _run(self, slot: Slot, attempt: Attempt, idle: float) -> None:
         outcome: Outcome | None = None
@@ -117,5 +155,5 @@ class Threads:
             slot.attempt = None
             logs.service_failed("thread", error)
             outcome = outcome or policy.raised(attempt, error)
-        is_urgent = outcome is None or outcome.duration >= LONG or self._queue.qsize() <= self.low_water
+        is_urgent = outcome is None or outcome.duration >= LONG or len(self._waiting) <= self.low_water
         self._inbox.put_ended(attempt, outcome, is_urgent=is_urgent)

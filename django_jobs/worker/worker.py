@@ -168,6 +168,7 @@ class Worker:
         if self._inbox.take_lease_lost() and not self._needs_identity:
             self._lose_lease()
         if self._crew.queued:
+            self._crew.help_out()
             self._return_stranded()
 
     def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
