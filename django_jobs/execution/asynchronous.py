@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection
-from typing import Any
 
 from django_jobs import codec
 from django_jobs.context import enter
@@ -20,10 +19,13 @@ async def aexecute(
     *,
     stopping: Callable[[], bool] = lambda: False,
     lets_through: tuple[type[BaseException], ...] = (),
+    is_watched: bool = False,
 ) -> Outcome:
     """Await the task to its end and say what became of it. It needs an asyncio task, and context, of its own.
 
-    A cancellation after `attempt.cancel()` hands the run back; any other is the task's own failure.
+    A cancellation after `attempt.cancel()` hands the run back, one after `attempt.expire()` is its time limit, any
+    other is the task's own failure. With `is_watched` somebody else minds the time limit: a timer for each of many
+    short tasks would cost more than they do.
     """
     attempt.thread_id = threading.get_ident()
     enter(attempt.begin(stopping))
@@ -34,27 +36,34 @@ async def aexecute(
     if not attempt.task.parameters.fit(args, kwargs):
         return policy.unfit(attempt, attempt.task.parameters.explain(args, kwargs))
     secrets = policy.secrets_of(attempt, args, kwargs)
-    limit = asyncio.timeout_at(asyncio.get_running_loop().time() + attempt.deadline - attempt.started)
+    timer = None if is_watched else _timer(attempt)
     try:
-        async with limit:
-            value = await _awaited(attempt, args, kwargs)
+        args, kwargs = attempt.arguments((args, kwargs))
+        value = await attempt.task.func(*args, **kwargs)
     except lets_through:
         raise
     except BaseException as error:  # noqa: BLE001  SystemExit of a task must not end the worker
-        return _raised(attempt, error, limit, secrets)
+        return _raised(attempt, error, secrets)
+    finally:
+        if timer is not None:
+            timer.cancel()
     return policy.succeeded(attempt, value, secrets)
 
 
-async def _awaited(attempt: Attempt, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    args, kwargs = attempt.arguments((args, kwargs))
-    return await attempt.task.func(*args, **kwargs)
+def _timer(attempt: Attempt) -> asyncio.TimerHandle:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def expire() -> None:
+        if task is not None and attempt.expire():
+            task.cancel()
+
+    return loop.call_later(attempt.deadline - attempt.started, expire)
 
 
-def _raised(attempt: Attempt, error: BaseException, limit: asyncio.Timeout, secrets: Collection[str]) -> Outcome:
-    if limit.expired() and isinstance(error, TimeoutError):
-        # The cancellation that the limit sent says where the task was.
-        cause = error.__cause__ or error.__context__ or error
-        return policy.timed_out(attempt, cause.__traceback__, secrets)
-    if attempt.interrupted and isinstance(error, asyncio.CancelledError):
-        return policy.handed_back(attempt)
+def _raised(attempt: Attempt, error: BaseException, secrets: Collection[str]) -> Outcome:
+    if isinstance(error, asyncio.CancelledError):
+        if attempt.sent:
+            return policy.timed_out(attempt, error.__traceback__, secrets)
+        if attempt.interrupted:
+            return policy.handed_back(attempt)
     return policy.raised(attempt, error, secrets)

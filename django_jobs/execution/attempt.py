@@ -77,6 +77,13 @@ class Attempt:
             self._context.is_cancelled = self.interrupted
         return self._context
 
+    def expire(self) -> bool:
+        """The time limit of an async task has passed. False if that is known, or the run counts no longer."""
+        if self.sent or self.interrupted:
+            return False
+        self.sent = True
+        return True
+
     def cancel(self) -> None:
         """Tell the task that its run no longer counts."""
         self.interrupted = True

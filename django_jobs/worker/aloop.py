@@ -18,12 +18,11 @@ from django.db.backends.signals import connection_created
 
 from django_jobs import logs
 from django_jobs.execution import Attempt, aexecute, hygiene, policy
-from django_jobs.runs import Outcome
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.threads import LONG
 
-CAN_START_AT_ONCE = sys.version_info >= (3, 12)  # a coroutine that never waits then costs no turn of the loop
-
+# A coroutine that never waits then costs no turn of the loop.
+EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
 LAST_PATIENCE = 0.2  # seconds for what is left when the loop ends
 
@@ -118,16 +117,18 @@ class AsyncLoop:
     def _start(self, attempt: Attempt) -> None:
         self._free -= 1
         # Not the context we are in: it may be that of the job that has just ended.
-        options: dict[str, Any] = {"loop": self._loop, "context": Context()}
-        if CAN_START_AT_ONCE:
-            options["eager_start"] = True
-        task = asyncio.Task(self._run(attempt), **options)
+        task = asyncio.Task(self._run(attempt), loop=self._loop, context=Context(), **EAGER)
         if not task.done():
             self._running[attempt] = task
 
     async def _run(self, attempt: Attempt) -> None:
         try:
-            outcome = await self._executed(attempt)
+            if self._database.is_suspect():
+                await self._database.freshen()
+            if attempt.interrupted:
+                outcome = policy.handed_back(attempt)
+            else:
+                outcome = await aexecute(attempt, stopping=self._stopping, is_watched=True)
         except BaseException as error:  # noqa: BLE001  a fault of ours, or no memory left: the loop goes on
             logs.service_failed("loop", error)
             outcome = policy.raised(attempt, error)
@@ -140,13 +141,6 @@ class AsyncLoop:
         is_urgent = outcome.duration >= LONG or len(self._waiting) <= self.low_water
         self._inbox.put_ended(attempt, outcome, is_urgent=is_urgent)
         self._fill()
-
-    async def _executed(self, attempt: Attempt) -> Outcome:
-        if self._database.is_suspect():
-            await self._database.freshen()
-        if attempt.interrupted:
-            return policy.handed_back(attempt)
-        return await aexecute(attempt, stopping=self._stopping)
 
     def _cancel(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
@@ -184,12 +178,16 @@ class DatabaseThread:
 
     def note_use(self) -> None:
         """A task has ended. Empty the query log, and start to count idle seconds."""
+        if not self._connections:
+            return
         self._used = time.monotonic()
         for connection in self._connections:
             connection.queries_log.clear()
 
     def is_suspect(self) -> bool:
         """Whether a connection may have been closed by the server. Asks no server."""
+        if not self._connections:
+            return False
         idle = time.monotonic() - self._used
         return any(hygiene.is_suspect(connection, idle) for connection in self._connections)
 

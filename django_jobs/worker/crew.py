@@ -30,10 +30,14 @@ class Crew:
         self.prefetch = Prefetch()
         self._threads = Threads(threads, inbox, recording, stopping)
         self._loop = AsyncLoop(async_concurrency, inbox, stopping) if is_async else None
-        self._watchman = Watchman(self._threads.running, self._running_async, inbox.put_stuck)
+        self._watchman = Watchman(self._threads.running, self._running_async, self._expire_async, inbox.put_stuck)
 
     def _running_async(self) -> Iterable[Attempt]:
         return self._loop.running() if self._loop else ()
+
+    def _expire_async(self, attempt: Attempt) -> None:
+        if self._loop is not None and attempt.expire():
+            self._loop.cancel([attempt])
 
     def room(self, ledger: Ledger) -> int:
         """How many jobs may be claimed, of whichever kind they turn out to be."""

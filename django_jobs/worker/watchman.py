@@ -14,16 +14,18 @@ PATIENCE = 3.0  # seconds that a task may go on after its time limit, before it 
 
 
 class Watchman:
-    """Interrupts sync tasks at their deadline, and tells of tasks that go on all the same."""
+    """Interrupts tasks at their deadline, up to a tick later, and tells of those that go on all the same."""
 
     def __init__(
         self,
         sync_attempts: Callable[[], Iterable[Attempt]],
         async_attempts: Callable[[], Iterable[Attempt]],
+        expire: Callable[[Attempt], None],
         tell_stuck: Callable[[Attempt], None],
     ) -> None:
         self._sync_attempts = sync_attempts
         self._async_attempts = async_attempts
+        self._expire = expire
         self._tell_stuck = tell_stuck
         self._told: set[Attempt] = set()
         self._stop = threading.Event()
@@ -47,8 +49,10 @@ class Watchman:
                 if now >= attempt.deadline + PATIENCE:
                     stuck.add(attempt)
         for attempt in self._async_attempts():
-            if attempt.is_started and now >= attempt.deadline + PATIENCE:
-                stuck.add(attempt)
+            if attempt.is_started and now >= attempt.deadline:
+                self._expire(attempt)
+                if now >= attempt.deadline + PATIENCE:
+                    stuck.add(attempt)
         for attempt in stuck - self._told:
             self._tell_stuck(attempt)
         self._told = stuck
