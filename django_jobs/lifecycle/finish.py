@@ -25,11 +25,12 @@ from django_jobs.lifecycle.statements import (
     is_sent_back,
     is_success,
     return_parameters,
+    settles_key,
     success_parameters,
 )
 from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.runs import Charge, Death, EndedRun, EndedRuns, Outcome, Then, WorkerIdentity
-from django_jobs.statuses import DeathReason, JobStatus, RunStatus, Uniqueness
+from django_jobs.statuses import DeathReason, JobStatus, RunStatus
 
 BATCH = 100  # outcomes per transaction: a statement with more of them might be too long for MariaDB
 MOST = 2**31 - 1  # what a counter's column holds
@@ -183,15 +184,9 @@ def _lock(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wa
     if wait or connections[using].vendor != "mysql":
         return jobs
     # There an open transaction that was refused a key has locked its row, and would be waited for.
-    settled = [each.run.job_id for each in outcomes if _settles_key(each) and each.run.job_id in jobs]
+    settled = [each.run.job_id for each in outcomes if settles_key(each) and each.run.job_id in jobs]
     busy = guard.busy(settled, using=using) if settled else set()
     return {job_id: job for job_id, job in jobs.items() if job_id not in busy}
-
-
-def _settles_key(outcome: Outcome) -> bool:
-    if outcome.run.key is None or outcome.then in {Then.RETRY, Then.RETURN}:
-        return False
-    return outcome.then is Then.DIE or outcome.run.uniqueness != Uniqueness.EVER or outcome.key_ttl is not None
 
 
 def _sort_missing(missing: Sequence[Outcome], worker: WorkerIdentity, finished: Finished, *, using: str) -> None:
@@ -342,8 +337,7 @@ def _deaths(job_ids: Iterable[UUID], *, using: str) -> list[Death]:
 
 def _succeed_postgres(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> set[UUID]:
     """Record successes by one statement. The ids of those recorded."""
-    keyed = any(each.run.key is not None for each in outcomes)
-    steps = f"{SUCCEED}, {SETTLE_KEYS}" if keyed else SUCCEED
+    steps = f"{SUCCEED}, {SETTLE_KEYS}" if any(map(settles_key, outcomes)) else SUCCEED
     sql = f"WITH {steps} SELECT job_id FROM succeeded"
     return _ids(sql, success_parameters(outcomes, worker), using=using, wait=wait)
 

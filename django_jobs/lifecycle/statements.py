@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_jobs.runs import Charge, Outcome, Then, WorkerIdentity
+from django_jobs.statuses import RunStatus, Uniqueness
 
 _HELD = """
     {name} AS MATERIALIZED (
@@ -84,12 +85,19 @@ SEND_BACK = f"""
 
 def is_success(outcome: Outcome) -> bool:
     """Whether `SUCCEED` records it."""
-    return outcome.then is Then.DONE and outcome.status == "succeeded"
+    return outcome.then is Then.DONE and outcome.status is RunStatus.SUCCEEDED
 
 
 def is_sent_back(outcome: Outcome) -> bool:
     """Whether `SEND_BACK` records it."""
     return outcome.then is Then.RETRY or outcome.then is Then.RETURN
+
+
+def settles_key(outcome: Outcome) -> bool:
+    """Whether something changes for the key of its job."""
+    if outcome.run.key is None or is_sent_back(outcome):
+        return False
+    return outcome.then is Then.DIE or outcome.run.uniqueness != Uniqueness.EVER or outcome.key_ttl is not None
 
 
 def success_parameters(outcomes: Sequence[Outcome], worker: WorkerIdentity) -> list[Any]:

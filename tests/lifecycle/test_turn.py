@@ -155,6 +155,27 @@ def test_outcomes_of_every_kind_may_be_mixed(heard: list[EndedRun]) -> None:
 
 
 @transactional
+def test_keys_of_successes_are_settled_by_their_turn() -> None:
+    enqueue(note.using(key="live", unique="live"), "x")
+    enqueue(note.using(key="for a while"), "y")
+    enqueue(note.using(key="ever"), "z")
+    worker = start_worker()
+    runs = {run.key: run for run in claim_all(worker)}
+
+    finished, _ = take_turn(
+        [
+            succeeded(runs["live"]),
+            succeeded(runs["for a while"], key_ttl=timedelta(hours=1)),
+            succeeded(runs["ever"]),
+        ],
+        worker,
+    )
+
+    assert len(finished.recorded) == 3
+    assert dict(JobKey.objects.values_list("key", "expires_at__isnull")) == {"for a while": False, "ever": True}
+
+
+@transactional
 def test_lost_outcome_changes_nothing_and_the_claim_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """CL-02"""
     enqueue_many(note.bind(str(number)) for number in range(3))
@@ -163,8 +184,9 @@ def test_lost_outcome_changes_nothing_and_the_claim_goes_on(caplog: pytest.LogCa
     cancel(lost.job_id)
 
     finished, claimed = take_turn([succeeded(lost), succeeded(kept)], worker)
+    told = finish_all(finished.kept, worker)
 
-    assert [outcome.run for outcome in finished.lost] == [lost]
+    assert [outcome.run for outcome in told.lost] == [lost]
     assert [outcome.run for outcome in finished.recorded] == [kept]
     assert len(claimed) == 1
     assert sum("lease lost" in record.getMessage() for record in caplog.records) == 1
@@ -179,7 +201,8 @@ def test_fence_of_the_same_worker_is_its_claim_number() -> None:
     Job.objects.update(status="ready", worker_id=None)
     (second,) = claim_all(worker)
 
-    assert len(take_turn([succeeded(first)], worker)[0].lost) == 1
+    finished, _ = take_turn([succeeded(first)], worker)
+    assert len(finished.lost) + len(finish_all(finished.kept, worker).lost) == 1
     assert handle.status == "running"
     assert len(take_turn([succeeded(second)], worker)[0].recorded) == 1
 
@@ -211,6 +234,7 @@ def test_outcome_given_again_after_a_lost_answer_is_recorded(heard: list[EndedRu
     finish.record([succeeded(run)], worker, using="default")
 
     finished, claimed = take_turn([succeeded(run)], worker)
+    finished += finish_all(finished.kept, worker)
 
     assert (len(finished.recorded), finished.lost, claimed) == (1, [], [])
     assert JobRun.objects.count() == len(heard) == 1
