@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from django_jobs.lifecycle.lock import DatabaseLock
 
 ONCE_SCOPE = "once()"
+_tuple: Any = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,11 @@ class JobHandle:
     task_name: str
     database: str
 
+    def __init__(self, id: UUID, created: bool, task_name: str, database: str) -> None:  # noqa: A002
+        # The generated one of a frozen class takes three times as long, and a bulk call makes thousands.
+        fields = self.__dict__
+        fields["id"], fields["created"], fields["task_name"], fields["database"] = id, created, task_name, database
+
     def get(self) -> JobInfo:
         """Look the job up.
 
@@ -107,7 +115,9 @@ def enqueue(task: Task, /, *args: Any, **kwargs: Any) -> JobHandle:
         ValueError: an argument or an option has a value that cannot be stored, or the payload is too large.
         SynchronousOnlyOperation: called from async code; use `aenqueue`.
     """
-    return enqueue_many([_task(task).bind(*args, **kwargs)])[0]
+    call = _task(task).bind(*args, **kwargs)
+    _refuse_event_loop()
+    return _write([_new_job(call)], _database(call.task))[0]
 
 
 def enqueue_many(calls: Iterable[Call | tuple[Task, tuple[Any, ...], dict[str, Any]]]) -> list[JobHandle]:
@@ -121,14 +131,13 @@ def enqueue_many(calls: Iterable[Call | tuple[Task, tuple[Any, ...], dict[str, A
     """
     _refuse_event_loop()
     bound = [call if isinstance(call, Call) else _bind(call) for call in calls]
-    groups: dict[str, list[tuple[int, NewJob]]] = {}
-    for position, call in enumerate(bound):
-        groups.setdefault(_database(call.task), []).append((position, _new_job(call)))
-    handles: dict[int, JobHandle] = {}
-    for using, jobs in groups.items():
-        written = _write([job for _, job in jobs], using)
-        handles.update(zip((position for position, _ in jobs), written, strict=True))
-    return [handles[position] for position in range(len(bound))]
+    written = [
+        (job.id.int, handle)
+        for using, jobs in _new_jobs(bound).items()
+        for job, handle in zip(jobs, _write(jobs, using), strict=True)
+    ]
+    written.sort(key=itemgetter(0))  # the ids grow from call to call
+    return [handle for _, handle in written]
 
 
 async def aenqueue(task: Task, /, *args: Any, **kwargs: Any) -> JobHandle:
@@ -239,7 +248,7 @@ def _task(task: object) -> Task:
 def _bind(call: object) -> Call:
     if isinstance(call, tuple) and len(call) == 3:
         task, args, kwargs = call
-        return _task(task).bind(*args, **kwargs)
+        return (task if isinstance(task, Task) else _task(task)).bind(*args, **kwargs)
     raise TypeError(f"enqueue_many() takes task.bind(...) or tuples (task, args, kwargs), not {type(call).__name__}.")
 
 
@@ -263,19 +272,40 @@ def _database(task: Task) -> str:
 def _new_job(call: Call) -> NewJob:
     from django_jobs.lifecycle.enqueue import NewJob
 
-    task, options = call.task, call.task.options
-    return NewJob(
-        id=ids.job_id(),
-        task_name=task.name,
-        queue_name=task.queue_name,
-        priority=task.priority,
-        payload=codec.encode_call(call.args, call.kwargs, max_size=get_settings().MAX_PAYLOAD_SIZE),
-        options=_options_text(options.overrides()),
-        delay=options.delay,
-        run_at=options.run_at,
-        key=options.key,
-        scope=task.key_scope,
-        uniqueness=options.uniqueness,
+    payload = codec.encode_call(call.args, call.kwargs, max_size=get_settings().MAX_PAYLOAD_SIZE)
+    return NewJob(ids.job_id(), payload, *_options_of(call.task))
+
+
+def _new_jobs(calls: Sequence[Call]) -> dict[str, list[NewJob]]:
+    """The jobs that these calls ask for, by the database that each goes to."""
+    from django_jobs.lifecycle.enqueue import NewJob
+
+    encode, most = codec.encode_call, get_settings().MAX_PAYLOAD_SIZE
+    new_id = iter(ids.job_ids(len(calls))).__next__
+    groups: dict[str, list[NewJob]] = {}
+    for task, run in groupby(calls, key=itemgetter(0)):  # many calls of one task in a row ask it once
+        options = _options_of(task)
+        groups.setdefault(_database(task), []).extend(
+            _tuple(NewJob, (new_id(), encode(args, kwargs, max_size=most), *options))  # NewJob(…) takes twice as long
+            for _, args, kwargs in run
+        )
+    return groups
+
+
+def _options_of(task: Task) -> tuple[Any, ...]:
+    """What a NewJob of this task holds after id and payload."""
+    options = task.options
+    return (
+        task.name,
+        task.queue_name,
+        task.priority,
+        _options_text(options.overrides()),
+        options.delay,
+        options.run_at,
+        options.key,
+        task.key_scope,
+        options.uniqueness,
+        None,
     )
 
 

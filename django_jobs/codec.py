@@ -59,9 +59,11 @@ def encode_call(args: Sequence[object], kwargs: Mapping[str, object], *, max_siz
         text = _encode_plain_call(args, kwargs)
     except KeyError:  # something is not plain
         text = _encode_call(args, kwargs, max_size)
+    if len(text) <= max_size and text.isascii() and _NUL_IN_JSON not in text:
+        return text
     if _has_bad_text(text) and (found := _find_bad_text(list(args), "args") or _find_bad_text(dict(kwargs), "kwargs")):
         raise ValueError(found)
-    size = len(text) if text.isascii() else len(text.encode())
+    size = len(text.encode())
     if size > max_size:
         raise ValueError(_size_message("The arguments", f"{size:,}", max_size))
     return text
@@ -90,7 +92,7 @@ def encode_result(value: object, *, max_size: int) -> str:
 
 def _int_text(value: int) -> str:
     if -_GREATEST_PLAIN_INT <= value <= _GREATEST_PLAIN_INT:
-        return int.__repr__(value)
+        return repr(value)
     return f'{{"$int":"{value:#x}"}}'
 
 

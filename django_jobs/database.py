@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -147,6 +147,15 @@ def delete_rows(rows: QuerySet[Any]) -> int:
         return rows._raw_delete(rows.db)
     ids = list(rows.values_list("pk", flat=True))
     return sum(rows.filter(pk=each)._raw_delete(rows.db) for each in ids)
+
+
+def text_array(values: Iterable[str | None]) -> str:
+    """The literal of a PostgreSQL array of these texts; None is NULL. A driver takes ten times as long for a list."""
+    return "{" + ",".join(["NULL" if each is None else _quoted(each) for each in values]) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 class StoredJSON(Func):

@@ -7,7 +7,9 @@ import time
 from itertools import pairwise
 from uuid import RFC_4122, UUID
 
-from django_jobs.ids import IdSource, job_id
+import pytest
+
+from django_jobs.ids import IdSource, job_id, job_ids
 
 
 def test_id_is_a_uuid_of_version_7_with_the_time_in_front() -> None:
@@ -57,6 +59,36 @@ def test_full_counter_moves_on_to_the_next_millisecond() -> None:
     assert first < last < over < after
     assert [made.int >> 80 for made in (last, over, after)] == [7, 8, 8]
     assert {made.version for made in (last, over, after)} == {7}
+
+
+def test_ids_made_at_once_are_like_those_made_one_by_one() -> None:
+    before = job_id()
+    made = job_ids(10_000)
+    after = job_id()
+
+    assert all(one < other for one, other in pairwise([before, *made, after]))
+    assert {(each.version, each.variant) for each in made} == {(7, RFC_4122)}
+    assert len({each.int & 0xFFFFFFFF for each in made}) > 9_900  # the random bits are each one's own
+    assert made[0] == UUID(str(made[0]))
+    assert hash(made[0]) == hash(UUID(str(made[0])))
+    assert job_ids(0) == []
+
+
+@pytest.mark.parametrize("counter", [2**30 - 5, 2**30 - 1, 2**30, 5 * 2**30 - 3, 2**42 - 3, 2**42 - 1])
+def test_ids_made_at_once_grow_where_the_counter_passes_a_border(counter: int) -> None:
+    source = IdSource(clock=lambda: 7_000_000)
+    source.make()
+    source._counter = counter - 1
+
+    made = source.make_many(8)
+    made.append(source.make())
+
+    assert all(one < other for one, other in pairwise(made))
+    assert {(each.version, each.variant) for each in made} == {(7, RFC_4122)}
+    assert {each.int >> 80 for each in made} <= {7, 8}
+    counters = [((each.int >> 64 & 0xFFF) << 30) | (each.int >> 32 & 0x3FFFFFFF) for each in made]
+    assert counters[0] == counter
+    assert all(other == one + 1 for one, other in pairwise(counters) if one < 2**42 - 1)
 
 
 def test_threads_get_different_ids_and_each_sees_them_grow() -> None:

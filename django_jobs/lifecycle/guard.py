@@ -59,36 +59,51 @@ POSTGRES_GUARD = """
         ON CONFLICT (key, scope) DO NOTHING
         RETURNING holder_id
     )"""
+# The same for one key, given as parameters, at half the cost. POSTGRES_GOT_IT has one row then, and none where the key
+# stays with its holder.
+POSTGRES_GUARD_OF_ONE = """
+    taken AS (
+        UPDATE django_jobs_jobkey
+        SET holder_id = %(id)s::uuid, created_at = statement_timestamp(),
+            expires_at = statement_timestamp() + %(key_ttl)s::interval
+        WHERE key = %(key)s AND scope = %(scope)s AND expires_at <= statement_timestamp()
+        RETURNING id
+    ),
+    guard AS (
+        INSERT INTO django_jobs_jobkey (key, scope, holder_id, created_at, expires_at)
+        VALUES (
+            %(key)s, %(scope)s, %(id)s::uuid, statement_timestamp(), statement_timestamp() + %(key_ttl)s::interval
+        )
+        ON CONFLICT (key, scope) DO NOTHING
+        RETURNING id
+    )"""
+POSTGRES_GOT_IT = "(SELECT FROM taken UNION ALL SELECT FROM guard) AS got_it"
 
 
 def acquire(wanted: Sequence[Wanted], *, using: str) -> None:
-    """Insert these keys where they are free or expired, in one statement that never fails on a duplicate.
+    """Insert these keys where they are free or expired, by a statement that never fails on a duplicate.
 
     Who holds a key is read afterwards by `holders`. The statement waits for an open transaction that writes one of the
-    keys.
+    keys. On PostgreSQL it is one for each key: of several at once only `enqueue` has need, and has its own.
     """
     connection = connections[using]
     # In one order everywhere, so that two calls never wait for each other in a circle.
     ordered = sorted(wanted, key=lambda each: (each.key, each.scope))
     if connection.vendor == "postgresql":
-        sql, params = _postgres_statement(ordered)
+        statements = [_postgres_statement(each) for each in ordered]
     else:
-        sql, params = _portable_statement(ordered, connection)
+        statements = [_portable_statement(ordered, connection)]
     with connection.cursor() as cursor:
-        cursor.execute(sql, params)
+        for sql, params in statements:
+            cursor.execute(sql, params)
 
 
-def _postgres_statement(wanted: Sequence[Wanted]) -> tuple[str, list[Any]]:
-    sql = f"""
-        WITH new AS (
-            SELECT * FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::interval[]) AS new(id, scope, key, key_ttl)
-        ), {POSTGRES_GUARD}
-        SELECT count(*) FROM guard"""
-    columns = [[each.holder_id for each in wanted], [each.scope for each in wanted], [each.key for each in wanted]]
-    return sql, [*columns, [each.ttl for each in wanted]]
+def _postgres_statement(wanted: Wanted) -> tuple[str, Any]:
+    parameters = {"id": wanted.holder_id, "scope": wanted.scope, "key": wanted.key, "key_ttl": wanted.ttl}
+    return f"WITH {POSTGRES_GUARD_OF_ONE} SELECT FROM {POSTGRES_GOT_IT}", parameters
 
 
-def _portable_statement(wanted: Sequence[Wanted], connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+def _portable_statement(wanted: Sequence[Wanted], connection: BaseDatabaseWrapper) -> tuple[str, Any]:
     rows, params = [], []
     for each in wanted:
         now, now_params = clock_sql(connection)

@@ -37,6 +37,7 @@ else:
     R = TypeVar("R")
 
 NOTHING_ASKED = EnqueueOptions()
+_tuple: Any = tuple.__new__
 
 
 class Enqueued(Protocol):
@@ -227,7 +228,8 @@ class Task(BaseTask, Generic[P, R]):
         queues = get_settings().QUEUES
         if queues and self.queue_name not in queues:
             raise ValueError(unknown_queue(self.queue_name))
-        return Call(self, args, kwargs)
+        call: Call = _tuple(Call, (self, args, kwargs))  # Call(…) takes twice as long
+        return call
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Enqueue a job that calls this task with the arguments. See `django_jobs.enqueue`."""

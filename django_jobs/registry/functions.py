@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
@@ -62,8 +63,9 @@ class Parameters:
 
     __slots__ = (
         "any_keyword",
-        "any_positional",
         "by_name",
+        "fewest",
+        "most",
         "positional",
         "required_keywords",
         "required_positional",
@@ -84,7 +86,8 @@ class Parameters:
         )
         self.var_positional = next((each.name for each in every if each.kind is Parameter.VAR_POSITIONAL), None)
         self.var_keyword = next((each.name for each in every if each.kind is Parameter.VAR_KEYWORD), None)
-        self.any_positional = self.var_positional is not None
+        self.fewest = len(self.required_positional) if not self.required_keywords else math.inf  # by position alone
+        self.most = len(self.positional) if self.var_positional is None else math.inf
         self.any_keyword = self.var_keyword is not None
 
     @classmethod
@@ -110,9 +113,9 @@ class Parameters:
     def fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call with these arguments would be accepted: `Signature.bind` at a tenth of its cost."""
         count = len(args)
-        if not kwargs and not self.required_keywords and len(self.required_positional) <= count <= len(self.positional):
-            return True
-        if count > len(self.positional) and not self.any_positional:
+        if not kwargs:
+            return self.fewest <= count <= self.most
+        if count > self.most:
             return False
         for name in kwargs:
             if name in self.by_name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -55,6 +56,77 @@ def test_enqueue_outside_a_transaction_is_one_statement() -> None:
     assert len(statements) == 1
     if connection.vendor == "postgresql":
         assert not [query["sql"] for query in captured if "BEGIN" in query["sql"]]
+
+
+@pytest.mark.postgres
+@transactional
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({}, ""),
+        ({"delay": 60}, "delay"),
+        ({"max_attempts": 2}, "options"),
+        ({"run_at": datetime(2090, 1, 1, tzinfo=UTC)}, "run_at"),
+    ],
+)
+def test_job_without_a_key_is_written_by_a_plain_insert_that_asks_nothing_back(
+    options: dict[str, Any], more: str
+) -> None:
+    with noted() as statements:
+        enqueue(note.using(**options), "x")
+
+    ((sql, params),) = statements
+    assert re.fullmatch(r"INSERT INTO django_jobs_job \(.*\) VALUES \(.*\)", sql)
+    always = {"id", "payload", "task_name", "queue_name", "priority", "uniqueness"}
+    assert set(re.findall(r"%\((\w+)\)s", sql)) == always | set(more.split())
+    # A driver adapts text in no time, and other values in several microseconds each.
+    assert all(isinstance(params[name], str) for name in always)
+
+
+@pytest.mark.postgres
+@transactional
+def test_job_with_a_key_reads_no_arrays_either() -> None:
+    with noted() as statements:
+        enqueue(note.using(key="k"), "x")
+
+    ((sql, _),) = statements
+    assert "unnest" not in sql
+    assert "RETURNING id\n    )" in sql  # the keys'
+    assert not sql.endswith("RETURNING id")
+
+
+@pytest.mark.postgres
+@transactional
+def test_bulk_insert_is_given_arrays_only_of_what_differs_and_asks_nothing_back() -> None:
+    later = note.using(priority=3, delay=60)
+    with noted() as statements:
+        enqueue_many(note.bind("x") for _ in range(20))
+        enqueue_many(note.bind(str(number)) for number in range(20))
+        enqueue_many(later.bind(str(number)) for number in range(20))
+        enqueue_many(task.bind("x") for task in (note, later))
+
+    alike, usual, delayed, mixed = (sql for sql, _ in statements)
+    assert arrays(alike) == {"id"}
+    assert arrays(usual) == arrays(delayed) == {"id", "payload"}
+    assert arrays(mixed) == {"id", "priority", "delay"}
+    assert not any("RETURNING" in sql for sql, _ in statements)
+
+
+def arrays(sql: str) -> set[str]:
+    (names,) = re.findall(r" AS n\(([\w, ]+)\)", sql)
+    return set(names.split(", "))
+
+
+@pytest.mark.postgres
+@transactional
+def test_bulk_call_of_one_statement_opens_no_transaction() -> None:
+    with CaptureQueriesContext(connection) as captured:
+        enqueue_many(note.bind("x") for _ in range(1_000))
+    assert not [query["sql"] for query in captured if "BEGIN" in query["sql"]]
+
+    with CaptureQueriesContext(connection) as captured:
+        enqueue_many(note.bind("x") for _ in range(1_001))
+    assert [query["sql"] for query in captured if "BEGIN" in query["sql"]]
 
 
 @transactional
