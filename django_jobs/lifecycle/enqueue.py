@@ -240,6 +240,8 @@ def _columns(given: dict[str, str]) -> dict[str, str]:
     """The columns of a job, and what goes into each; without those that stay NULL."""
     as_they_are = ("id", "payload", "task_name", "queue_name", "priority", "options", "key", "uniqueness")
     columns = {name: _value(name, given) for name in as_they_are if given[name] != _NULL}
+    # Text is what a bare parameter is taken for; each cast that can go saves the planner some microseconds.
+    columns |= {name: f"%({name})s" for name in columns if given[name] == _ONCE and _TYPES[name] == "text"}
     now = "statement_timestamp()"
     columns["enqueued_at"] = columns["run_at"] = now
     columns["status"] = "'ready'"
