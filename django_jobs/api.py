@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from django_jobs.lifecycle.lock import DatabaseLock
 
 ONCE_SCOPE = "once()"
-_tuple: Any = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -123,21 +120,25 @@ def enqueue(task: Task, /, *args: Any, **kwargs: Any) -> JobHandle:
 def enqueue_many(calls: Iterable[Call | tuple[Task, tuple[Any, ...], dict[str, Any]]]) -> list[JobHandle]:
     """Write many jobs, one INSERT per 1,000, and answer in their order.
 
-    A call is `task.bind(*args, **kwargs)`, or a tuple (task, args, kwargs). Those whose key is held come back with
-    `created=False`. With several databases involved, each has its own transaction.
+    A call is `task.bind(*args, **kwargs)`, or a tuple (task, args, kwargs); its arguments are frozen as it is taken.
+    Those whose key is held come back with `created=False`. With several databases involved, each has its own
+    transaction.
 
     Raises:
         TypeError, ValueError: like `enqueue`, before anything is written.
     """
     _refuse_event_loop()
-    bound = [call if isinstance(call, Call) else _bind(call) for call in calls]
-    written = [
-        (job.id.int, handle)
-        for using, jobs in _new_jobs(bound).items()
-        for job, handle in zip(jobs, _write(jobs, using), strict=True)
-    ]
-    written.sort(key=itemgetter(0))  # the ids grow from call to call
-    return [handle for _, handle in written]
+    encode, most = codec.encode_call, get_settings().MAX_PAYLOAD_SIZE
+    tasks: list[Task] = []
+    payloads: list[str] = []
+    for call in calls:
+        task, args, kwargs = call if isinstance(call, Call) else _bind(call)
+        tasks.append(task)
+        payloads.append(encode(args, kwargs, max_size=most))
+    new_ids = ids.job_ids(len(tasks))
+    if tasks and tasks[0].options.key is None and all(task is tasks[0] for task in tasks):
+        return _write_alike(tasks[0], new_ids, payloads)
+    return _write_all(tasks, new_ids, payloads)
 
 
 async def aenqueue(task: Task, /, *args: Any, **kwargs: Any) -> JobHandle:
@@ -248,7 +249,7 @@ def _task(task: object) -> Task:
 def _bind(call: object) -> Call:
     if isinstance(call, tuple) and len(call) == 3:
         task, args, kwargs = call
-        return (task if isinstance(task, Task) else _task(task)).bind(*args, **kwargs)
+        return _task(task).bind(*args, **kwargs)
     raise TypeError(f"enqueue_many() takes task.bind(...) or tuples (task, args, kwargs), not {type(call).__name__}.")
 
 
@@ -276,22 +277,6 @@ def _new_job(call: Call) -> NewJob:
     return NewJob(ids.job_id(), payload, *_options_of(call.task))
 
 
-def _new_jobs(calls: Sequence[Call]) -> dict[str, list[NewJob]]:
-    """The jobs that these calls ask for, by the database that each goes to."""
-    from django_jobs.lifecycle.enqueue import NewJob
-
-    encode, most = codec.encode_call, get_settings().MAX_PAYLOAD_SIZE
-    new_id = iter(ids.job_ids(len(calls))).__next__
-    groups: dict[str, list[NewJob]] = {}
-    for task, run in groupby(calls, key=itemgetter(0)):  # many calls of one task in a row ask it once
-        options = _options_of(task)
-        groups.setdefault(_database(task), []).extend(
-            _tuple(NewJob, (new_id(), encode(args, kwargs, max_size=most), *options))  # NewJob(…) takes twice as long
-            for _, args, kwargs in run
-        )
-    return groups
-
-
 def _options_of(task: Task) -> tuple[Any, ...]:
     """What a NewJob of this task holds after id and payload."""
     options = task.options
@@ -305,7 +290,6 @@ def _options_of(task: Task) -> tuple[Any, ...]:
         options.key,
         task.key_scope,
         options.uniqueness,
-        None,
     )
 
 
@@ -318,6 +302,36 @@ def _write(jobs: list[NewJob], using: str) -> list[JobHandle]:
 
     answers = lifecycle.enqueue(jobs, using=using)
     return [JobHandle(each.id, each.created, job.task_name, using) for job, each in zip(jobs, answers, strict=True)]
+
+
+def _write_alike(task: Task, new_ids: list[UUID], payloads: list[str]) -> list[JobHandle]:
+    """Write calls of one task without a key, and make no object for a job but its id and its handle.
+
+    Ten thousand of anything else make the garbage collector look through all that the process holds.
+    """
+    from django_jobs.lifecycle import enqueue as lifecycle
+
+    name, using = task.name, _database(task)
+    pattern = lifecycle.NewJob(new_ids[0], payloads[0], *_options_of(task))
+    lifecycle.enqueue_alike(pattern, new_ids, payloads, using=using)
+    return [JobHandle(new_id, True, name, using) for new_id in new_ids]
+
+
+def _write_all(tasks: list[Task], new_ids: list[UUID], payloads: list[str]) -> list[JobHandle]:
+    from django_jobs.lifecycle.enqueue import NewJob
+
+    groups: dict[str, list[NewJob]] = {}
+    jobs: list[NewJob] = []
+    options: tuple[Any, ...] = ()
+    former: Task | None = None
+    for task, new_id, payload in zip(tasks, new_ids, payloads, strict=True):
+        if task is not former:  # several calls of one task in a row ask it once
+            former, options, jobs = task, _options_of(task), groups.setdefault(_database(task), [])
+        jobs.append(NewJob(new_id, payload, *options))
+    handles: dict[UUID, JobHandle] = {}
+    for using, jobs in groups.items():
+        handles.update(zip((job.id for job in jobs), _write(jobs, using), strict=True))
+    return [handles[new_id] for new_id in new_ids]
 
 
 def _uuid(value: UUID | str) -> UUID:

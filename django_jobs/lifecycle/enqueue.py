@@ -21,7 +21,6 @@ from django_jobs.models import Job
 from django_jobs.statuses import JobStatus, Uniqueness
 
 CHUNK = 1000  # jobs per INSERT
-_tuple: Any = tuple.__new__
 ROUNDS = 10  # how often a key whose holder vanished between two statements is tried again
 
 
@@ -60,11 +59,28 @@ def enqueue(jobs: Sequence[NewJob], *, using: str) -> list[Enqueued]:
     else:
         answers = _enqueue_plain(jobs, using=using)
         queue_names = {job.queue_name for job in jobs}
+    _announce(queue_names, using=using)
+    return answers
+
+
+def enqueue_alike(pattern: NewJob, new_ids: Sequence[UUID], payloads: Sequence[str], *, using: str) -> None:
+    """Write jobs that differ from the pattern in id and payload only; it has no key."""
+    if connections[using].vendor != "postgresql":
+        pairs = zip(new_ids, payloads, strict=True)
+        enqueue([pattern._replace(id=new_id, payload=payload) for new_id, payload in pairs], using=using)
+        return
+    with nullcontext() if len(new_ids) <= CHUNK else _one_transaction(using):
+        for start in range(0, len(new_ids), CHUNK):
+            end = start + CHUNK
+            _insert_alike(pattern, new_ids[start:end], payloads[start:end], using=using)
+    _announce({pattern.queue_name}, using=using)
+
+
+def _announce(queue_names: set[str], *, using: str) -> None:
     if queue_names:
         wake_on_commit(queue_names, using=using)
         if immediate is not None:
             immediate(using)
-    return answers
 
 
 def _enqueue_plain(jobs: Sequence[NewJob], *, using: str) -> list[Enqueued]:
@@ -73,7 +89,7 @@ def _enqueue_plain(jobs: Sequence[NewJob], *, using: str) -> list[Enqueued]:
     with nullcontext() if len(jobs) <= CHUNK else _one_transaction(using):
         for start in range(0, len(jobs), CHUNK):
             insert(jobs[start : start + CHUNK], using=using)
-    return [_tuple(Enqueued, (job.id, True)) for job in jobs]  # Enqueued(…) takes twice as long
+    return [Enqueued(job.id, True) for job in jobs]
 
 
 def _enqueue_keyed(jobs: Sequence[NewJob], *, using: str) -> list[Enqueued]:
@@ -151,6 +167,14 @@ def _insert_postgres(jobs: Sequence[NewJob], *, using: str) -> set[UUID]:
     return {job.id for job in jobs} - written
 
 
+def _insert_alike(pattern: NewJob, new_ids: Sequence[UUID], payloads: Sequence[str], *, using: str) -> None:
+    shape, parameters = _one(pattern)
+    given = dict(zip(_TYPES, shape, strict=True)) | {"id": _EACH, "payload": _EACH}
+    parameters |= {"id": _as_array("id", new_ids), "payload": _as_array("payload", payloads)}
+    with connections[using].cursor() as cursor:
+        cursor.execute(_statement(tuple(given.values())), parameters)
+
+
 def _one(job: NewJob) -> tuple[tuple[str, ...], dict[str, Any]]:
     """How the statement for one job is given its fields, and its parameters."""
     shape = tuple([_NULL if value is None else _ONCE for value in job])
@@ -194,7 +218,7 @@ _TYPES = {
 }
 
 
-def _as_array(name: str, values: tuple[Any, ...]) -> Any:
+def _as_array(name: str, values: Sequence[Any]) -> Any:
     """These values as a parameter: text where that is right, for a driver takes long to adapt them one by one."""
     match _TYPES[name]:
         case "uuid":
@@ -206,7 +230,7 @@ def _as_array(name: str, values: tuple[Any, ...]) -> Any:
     return list(values)
 
 
-def _lines(values: tuple[str | None, ...]) -> str:
+def _lines(values: Sequence[str | None]) -> str:
     # JSON has no line break but between its parts, where a space will do; and no text is not JSON, so it can be NULL.
     return "\n".join(["" if each is None else each.replace("\n", " ") for each in values])
 

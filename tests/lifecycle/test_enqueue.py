@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -193,6 +194,43 @@ def test_bulk_call_writes_many_chunks() -> None:
 
     assert len({handle.id for handle in handles}) == 2_500
     assert Job.objects.count() == 2_500
+
+
+@transactional
+def test_answers_of_a_bulk_call_over_tasks_and_databases_keep_the_order() -> None:
+    there, later = note.using(database="other"), mail.using(delay=60)
+    calls = [task.bind(str(number)) for number, task in enumerate([note, there, later, note, there, note])]
+
+    handles = enqueue_many(calls)
+
+    assert [handle.database for handle in handles] == ["default", "other", "default", "default", "other", "default"]
+    assert [handle.task_name for handle in handles] == [call.task.name for call in calls]
+    written = [Job.objects.using(handle.database).get(id=handle.id) for handle in handles]
+    assert [job.payload["args"] for job in written] == [[str(number)] for number in range(6)]
+    assert [job.id for job in written] == sorted(job.id for job in written)
+
+
+@pytest.mark.django_db
+def test_arguments_of_a_bulk_call_are_frozen_as_each_call_is_taken() -> None:
+    def calls() -> Iterator[tuple[Any, Any, Any]]:
+        growing: list[int] = []
+        for number in range(3):
+            growing.append(number)
+            yield echo, (growing,), {}
+
+    handles = enqueue_many(calls())
+
+    assert [Job.objects.get(id=each.id).payload["args"] for each in handles] == [[[0]], [[0, 1]], [[0, 1, 2]]]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("wrong", [(note, (), {}), (echo, ({1},), {}), (note, ("x",), {"y": 1}), "note"])
+def test_one_wrong_call_leaves_a_bulk_call_without_effect(wrong: Any) -> None:
+    with pytest.raises(TypeError):
+        enqueue_many([*(note.bind("x") for _ in range(1_500)), wrong])
+
+    assert enqueue_many([]) == []
+    assert not Job.objects.exists()
 
 
 @transactional

@@ -115,6 +115,22 @@ def test_row_is_the_same_whichever_way_it_is_written(are_keyed: bool, batch: lis
 
 
 @pytest.mark.django_db
+@given(option=options, texts=st.lists(texts, min_size=1, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_rows_that_differ_in_their_arguments_only_are_the_same_by_the_shorter_way(
+    option: dict[str, Any], texts: list[str]
+) -> None:
+    payloads = [codec.encode_call([text], {}, max_size=10**6) for text in texts]
+    jobs = as_jobs([{**option, "payload": payload} for payload in payloads], are_keyed=False)
+    new_ids = [job.id for job in jobs]
+
+    alike = rows_after(lambda: lifecycle.enqueue_alike(jobs[0], new_ids, payloads, using="default"), jobs)
+    portable = rows_after(lambda: lifecycle._insert_portable(jobs, using="default"), jobs)
+
+    assert alike == portable
+
+
+@pytest.mark.django_db
 def test_two_moments_that_python_calls_equal_stay_two() -> None:
     """The hour that comes twice: datetimes of one zone are compared without their fold."""
     moments = [datetime(2090, 10, 29, 2, 30, tzinfo=ZoneInfo("Europe/Vienna"), fold=fold) for fold in (0, 1)]
