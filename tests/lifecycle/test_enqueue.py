@@ -255,7 +255,8 @@ def test_delay_makes_a_scheduled_job_by_the_database_clock() -> None:
     assert now.status == "ready"
     assert later.status == "scheduled"
     job = Job.objects.get(id=later.id)
-    assert timedelta(seconds=59) < job.run_at - job.enqueued_at <= timedelta(seconds=60)
+    # On SQLite each of the two reads the clock for itself.
+    assert timedelta(seconds=59) < job.run_at - job.enqueued_at < timedelta(seconds=61)
 
 
 @pytest.mark.django_db
