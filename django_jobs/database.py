@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -65,6 +65,16 @@ def clock_after_sql(connection: BaseDatabaseWrapper, after: timedelta | None) ->
     return "%s", [connection.ops.adapt_datetimefield_value(timezone.now() + after)]
 
 
+def seconds_until_sql(connection: BaseDatabaseWrapper, moment: str) -> tuple[str, list[Any]]:
+    """SQL and parameters for the seconds from now, by `clock_sql`, until the moment in a datetime column."""
+    sql, params = clock_sql(connection)
+    if connection.vendor == "postgresql":
+        return f"extract(epoch FROM {moment} - {sql})::float8", params
+    if connection.vendor == "mysql":
+        return f"(TIMESTAMPDIFF(MICROSECOND, {sql}, {moment}) / 1000000.0)", params
+    return f"((julianday({moment}) - julianday({sql})) * 86400.0)", params
+
+
 def read_clock(using: str) -> datetime:
     """This moment by the database's clock."""
     connection = connections[using]
@@ -118,6 +128,19 @@ def lock_rows(rows: QuerySet[M], *, using: str, wait: bool = False) -> QuerySet[
         # The plain form would block inserts that refer to the row.
         no_key=features.has_select_for_no_key_update,
     )
+
+
+def are_there_any(querysets: Sequence[QuerySet[Any]], *, using: str) -> list[bool]:
+    """Whether each of these has a row: one statement for all of them."""
+    if not querysets:
+        return []
+    asked = [rows.order_by().values("pk").query.get_compiler(using).as_sql() for rows in querysets]
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT " + ", ".join(f"EXISTS ({sql})" for sql, _ in asked),
+            [each for _, params in asked for each in params],
+        )
+        return [bool(each) for each in cursor.fetchone()]
 
 
 @contextmanager

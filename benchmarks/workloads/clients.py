@@ -4,46 +4,96 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import Connection as Pipe
 
 from django.db import connections
 from django.test import override_settings
 
+from benchmarks import drains
 from benchmarks.bench import Bench
 from benchmarks.lines import Line, Rule, Sample
+from benchmarks.server import Connection
 from benchmarks.tasks import mark
 from benchmarks.workloads.enqueue import own_connection
 from django_jobs import enqueue
+from django_jobs.lifecycle import extend
 
 WITHIN = 0.05
+AWAKENING = 0.6  # of the rate, where each enqueue has to wake somebody who then does nothing: a second round trip
 COUNTS = (8, 16)
+PHASES = 6  # of each kind in each situation
+SECONDS = 0.5  # of each
 HEAD_START = 0.1  # seconds for all to hear of a phase
+NAPS = 10_000  # jobs that keep a worker busy throughout, without much of a processor
+FALL_SILENT = 2.5  # seconds until a busy worker has said that it needs no wake-ups
+
+Situation = Callable[[Bench, Connection], AbstractContextManager[object]]
+
+
+@contextmanager
+def _busy(bench: Bench, connection: Connection) -> Iterator[None]:
+    """A worker with more to do than it can."""
+    bench.app.fill(connection, "nap", NAPS)
+    with drains.started(bench, bench.app, connection, "mark") as (crew, path):
+        drains.wait_for(path, 1, crew, drains.START_PATIENCE)
+        time.sleep(FALL_SILENT)
+        yield
+
+
+@contextmanager
+def _asleep(bench: Bench, connection: Connection) -> Iterator[None]:
+    """One that sleeps on however often it is woken: the most that wake-ups can cost. Its session hears them all."""
+    extend.register("asleep", None, [], using="default")
+    connections.close_all()
+    with bench.server.connect(connection.info.dbname) as listener:
+        listener.execute("LISTEN django_jobs")
+        yield
+
+
+SITUATIONS: dict[str, tuple[Situation, float]] = {
+    "a worker busy": (_busy, 1.0),
+    "a worker asleep": (_asleep, AWAKENING),
+}
 
 
 def measure(bench: Bench) -> Iterator[Line]:
-    rates = {(count, wakes): Sample("/s") for count in COUNTS for wakes in (True, False)}
+    rates = {(name, count, wakes): Sample("/s") for name in SITUATIONS for count in COUNTS for wakes in (True, False)}
+    for _ in bench.rounds():
+        for name, (situation, _) in SITUATIONS.items():
+            with (
+                bench.database(bench.app) as connection,
+                own_connection(connection),
+                _clients() as clients,
+                situation(bench, connection),
+            ):
+                for number in range(bench.of(PHASES, 2)):
+                    for count in COUNTS:
+                        # Turn and turn about, so that both meet the same noise and the same backlog.
+                        for wakes in (number % 2 == 0, number % 2 == 1):
+                            rates[name, count, wakes].add(_phase(clients[:count], wakes, SECONDS))
+    for name, (_, least) in SITUATIONS.items():
+        for count in COUNTS:
+            on, off = rates[name, count, True], rates[name, count, False]
+            title = f"{count} clients enqueue, {name}"
+            yield Line(title, on, Rule.RATIO_AT_LEAST, least, base=off, base_name="wake-ups off", tolerance=WITHIN)
+
+
+@contextmanager
+def _clients() -> Iterator[list[Pipe]]:
+    """Processes that do as they are told through these ends."""
     context = multiprocessing.get_context("fork")  # they need the app and its settings, which are loaded here
-    with bench.database(bench.app) as connection, own_connection(connection):
-        connections.close_all()
-        ends = [context.Pipe() for _ in range(max(COUNTS))]
-        children = [context.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in ends]
-        for child in children:
-            child.start()
-        with bench.server.connect(connection.info.dbname) as listener:
-            listener.execute("LISTEN django_jobs")  # a NOTIFY that nobody hears costs nothing
-            for _ in bench.rounds():
-                for (count, wakes), sample in rates.items():
-                    sample.add(_phase([ours for ours, _ in ends[:count]], wakes, bench.of(15, 4) / 10))
-                    list(listener.notifies(timeout=0))
-        for ours, _ in ends:
-            ours.send(None)
-        for child in children:
-            child.join()
-    for count in COUNTS:
-        on, off = rates[count, True], rates[count, False]
-        name = f"{count} clients enqueue, wake-ups on"
-        yield Line(name, on, Rule.RATIO_AT_LEAST, 1.0, base=off, base_name="off", tolerance=WITHIN)
+    connections.close_all()
+    ends = [context.Pipe() for _ in range(max(COUNTS))]
+    children = [context.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in ends]
+    for child in children:
+        child.start()
+    yield [ours for ours, _ in ends]
+    for ours, _ in ends:
+        ours.send(None)
+    for child in children:
+        child.join()
 
 
 def _phase(clients: Sequence[Pipe], wakes: bool, seconds: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ def pragma(using: str, name: str) -> Any:
 
 
 def version(using: str) -> Iterator[Finding]:
-    yield fine("server", f"SQLite {sqlite3.sqlite_version}, {connections[using].settings_dict['NAME']}.")
+    connection: Any = connections[using]
+    yield fine("server", f"SQLite {connection.Database.sqlite_version}, {connection.settings_dict['NAME']}.")
 
 
 def options(using: str) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -17,9 +17,10 @@ from django.db.models.functions import Least
 from django.utils.timezone import get_default_timezone
 
 from django_jobs import logs
-from django_jobs.database import Clock, forced_index, lock_rows, read_clock, write_transaction
+from django_jobs.database import Clock, forced_index, lock_rows, read_clock, seconds_until_sql, write_transaction
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
+from django_jobs.lifecycle.wake import wake_on_commit
 from django_jobs.models import Job
 from django_jobs.runs import ClaimedRun, WorkerIdentity
 from django_jobs.statuses import JobStatus, Uniqueness
@@ -39,17 +40,19 @@ def claim(
     *,
     using: str,
     rand: Callable[[], float] = random.random,
+    found: Found | None = None,
 ) -> list[ClaimedRun]:
-    """Claim up to `limit` due jobs for a worker; with `queue_names` None of any queue.
+    """Claim up to `limit` due jobs for a worker; with `queue_names` None of any queue. `found` is a look just taken.
 
     Within a queue by priority, then run_at, then id; which queue comes first is drawn anew each time, so that a full
     one starves no other. A job whose task is not in `known` is parked as `waiting` on the way, uncharged, and made
     ready again by a worker that knows it.
     """
-    ready, waiting = _look(queue_names, using=using)
-    if known.intersection(waiting):
-        _bring_back(known.intersection(waiting), queue_names, limit, using=using)
-        ready, _ = _look(queue_names, using=using)
+    found = found or look(queue_names, using=using)
+    if known.intersection(found.waiting):
+        _bring_back(known.intersection(found.waiting), queue_names, limit, using=using)
+        found = look(queue_names, using=using)
+    ready = found.ready
     start = int(rand() * len(ready))
     runs: list[ClaimedRun] = []
     for queue_name in (*ready[start:], *ready[:start]):
@@ -66,13 +69,6 @@ def promote(*, using: str) -> int:
     return _make_ready(due, PROMOTE_BATCH, using=using)
 
 
-def seconds_to_next(*, using: str) -> float | None:
-    """Seconds until the next scheduled job is due, 0 or less if one is; None if there is none."""
-    scheduled = Job.objects.using(using).filter(status=JobStatus.SCHEDULED).order_by("run_at")
-    row = scheduled.annotate(now=Clock()).values_list("run_at", "now").first()
-    return None if row is None else (row[0] - row[1]).total_seconds()
-
-
 # A loose index scan: one probe of the index per name, however many jobs there are. Not min(), which PostgreSQL takes
 # from all rows where its statistics say that there is only one.
 _NAMES = """
@@ -87,20 +83,33 @@ _NAMES = """
 _READY = _NAMES.format(column="queue_name", status="ready")
 _WAITING = _NAMES.format(column="task_name", status="waiting")
 _LOOK = f"""
-    WITH RECURSIVE {_READY}, {_WAITING}
-    SELECT 'ready', name FROM queue_names WHERE name IS NOT NULL
-    UNION ALL SELECT 'waiting', name FROM task_names WHERE name IS NOT NULL"""
+    WITH RECURSIVE {_READY}, {_WAITING}, due(seconds) AS (
+        SELECT {{seconds}} FROM django_jobs_job WHERE status = 'scheduled' ORDER BY run_at LIMIT 1
+    )
+    SELECT 'due', '', seconds FROM due
+    UNION ALL SELECT 'ready', name, NULL FROM queue_names WHERE name IS NOT NULL
+    UNION ALL SELECT 'waiting', name, NULL FROM task_names WHERE name IS NOT NULL"""
 
 
-def _look(queue_names: Sequence[str] | None, *, using: str) -> tuple[list[str], list[str]]:
-    """The queues in which something is ready, out of those asked for, and the tasks of which something is waiting."""
+class Found(NamedTuple):
+    """What a look has found."""
+
+    ready: list[str]  # the queues with something ready, out of those asked for
+    waiting: list[str]  # the tasks of which something is parked
+    due_in: float | None  # seconds until the next scheduled job is due, 0 or less if one is; None if there is none
+
+
+def look(queue_names: Sequence[str] | None, *, using: str) -> Found:
+    """See what there is to do, by one statement: it is all that an idle worker asks."""
+    seconds, params = seconds_until_sql(connections[using], "run_at")
     with connections[using].cursor() as cursor:
-        cursor.execute(_LOOK)
+        cursor.execute(_LOOK.format(seconds=seconds), params)
         found = cursor.fetchall()
-    ready = {name for kind, name in found if kind == "ready"}
-    waiting = [name for kind, name in found if kind == "waiting"]
+    ready = {name for kind, name, _ in found if kind == "ready"}
+    waiting = [name for kind, name, _ in found if kind == "waiting"]
+    due_in = [float(seconds) for kind, _, seconds in found if kind == "due"]
     asked_for = sorted(ready) if queue_names is None else queue_names
-    return [name for name in asked_for if name in ready], waiting
+    return Found([name for name in asked_for if name in ready], waiting, due_in[0] if due_in else None)
 
 
 def _bring_back(task_names: Iterable[str], queue_names: Sequence[str] | None, limit: int, *, using: str) -> None:
@@ -265,6 +274,8 @@ def _park(
         parked += _set_aside(Q(id__in=unknown, status=JobStatus.READY), using=using)
     for task_name, count in Counter(parked).items():
         logs.jobs_parked(count, task_name=task_name)
+    # Who knows them may have looked while they were claimed here.
+    wake_on_commit([queue_name], using=using)
 
 
 def _hold_back(claimed: Sequence[ClaimedRun], worker: WorkerIdentity, *, using: str) -> None:

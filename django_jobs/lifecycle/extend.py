@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db import connections
+
 from django_jobs.conf import get_settings
-from django_jobs.database import Clock
+from django_jobs.database import Clock, seconds_until_sql
 from django_jobs.ids import job_id
 from django_jobs.models import Job, Worker
 from django_jobs.runs import WorkerIdentity
@@ -32,10 +35,42 @@ def register(name: str, queue_names: Sequence[str] | None, task_names: Sequence[
     return worker
 
 
-def extend(worker: WorkerIdentity, *, using: str) -> bool:
-    """The heartbeat: move the lease on. False if the row is gone: the jobs were rescued."""
+class Extended(NamedTuple):
+    """The lease was moved on."""
+
+    first_expiry: float | None  # seconds until the first lease of another worker is over; None if there is no other
+
+
+def extend(worker: WorkerIdentity, *, using: str) -> Extended | None:
+    """The heartbeat: move the lease on. None if the row is gone: the jobs were rescued."""
+    if connections[using].vendor == "postgresql":
+        return _extend_postgres(worker, using=using)
     rows = Worker.objects.using(using).filter(id=worker.id)
-    return rows.update(heartbeat_at=Clock(), lease_expires_at=Clock(get_settings().LEASE)) == 1
+    if not rows.update(heartbeat_at=Clock(), lease_expires_at=Clock(get_settings().LEASE)):
+        return None
+    others = Worker.objects.using(using).exclude(id=worker.id).order_by("lease_expires_at")
+    first = others.annotate(now=Clock()).values_list("lease_expires_at", "now").first()
+    return Extended(first and (first[0] - first[1]).total_seconds())
+
+
+def _extend_postgres(worker: WorkerIdentity, *, using: str) -> Extended | None:
+    """One statement, so that it costs an idle worker nothing to know when others have to be rescued."""
+    seconds, _ = seconds_until_sql(connections[using], "min(lease_expires_at)")
+    parameters: list[Any] = [get_settings().LEASE, worker.id, worker.id]
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "UPDATE django_jobs_worker"
+            " SET heartbeat_at = statement_timestamp(), lease_expires_at = statement_timestamp() + %s WHERE id = %s"
+            f" RETURNING (SELECT {seconds} FROM django_jobs_worker WHERE id <> %s)",
+            parameters,
+        )
+        row = cursor.fetchone()
+    return row and Extended(row[0])
+
+
+def note_awake(worker: WorkerIdentity, is_awake: bool, *, using: str) -> None:
+    """Say whether this worker looks for jobs by itself, so that nobody needs to wake it."""
+    Worker.objects.using(using).filter(id=worker.id).update(is_awake=is_awake)
 
 
 def held(worker: WorkerIdentity, *, using: str) -> set[tuple[UUID, int]]:

@@ -28,6 +28,7 @@ from django_jobs.lifecycle.statements import (
     settles_key,
     success_parameters,
 )
+from django_jobs.lifecycle.wake import is_soon, wake_on_commit
 from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.runs import Charge, Death, EndedRun, EndedRuns, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, JobStatus, RunStatus
@@ -103,7 +104,10 @@ def record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -
 
 
 def announce(finished: Finished, *, using: str) -> None:
-    """Send the signals of a committed batch."""
+    """Send the signals of a committed batch, and wake the workers that have to know of what runs again soon."""
+    again = [each for each in finished.recorded if each.then in (Then.RETRY, Then.RETURN)]
+    if soon := {each.run.queue_name for each in again if is_soon(each.delay)}:
+        wake_on_commit(soon, using=using)
     announce_runs(finished.ended_runs(), using=using)
     if finished.deaths:
         signals.jobs_died.send_robust(sender=DeadLetter, letters=finished.deaths, using=using)

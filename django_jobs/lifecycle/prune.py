@@ -49,6 +49,11 @@ def prune_step(*, using: str) -> bool:
     return is_more
 
 
+def to_prune(using: str) -> list[QuerySet[Any]]:
+    """The rows that `prune` would delete, by kind."""
+    return [rows for _, rows in _old_rows(using)]
+
+
 def _old_rows(using: str) -> Iterator[tuple[str, QuerySet[Any]]]:
     """What may go, by kind, oldest first in the order of an index."""
     settings = get_settings()

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db.models import F, Q
 
 from django_jobs.database import forced_index, lock_rows, write_transaction
+from django_jobs.lifecycle.wake import wake_on_commit
 from django_jobs.models import Job
 from django_jobs.runs import WorkerIdentity
 from django_jobs.statuses import JobStatus
@@ -31,6 +32,10 @@ def release(claims: Iterable[tuple[UUID, int]], worker: WorkerIdentity, *, using
     """
     rows = Job.objects.using(using).filter(fence(claims, worker))
     with write_transaction(using):
-        ids = list(lock_rows(rows, using=using).values_list("id", flat=True))
+        queue_names = dict(lock_rows(rows, using=using).values_list("id", "queue_name"))
         with forced_index("PRIMARY", using=using):
-            return rows.filter(id__in=ids).update(status=JobStatus.READY, worker_id=None, attempt=F("attempt") - 1)
+            changes = {"status": JobStatus.READY, "worker_id": None, "attempt": F("attempt") - 1}
+            count = rows.filter(id__in=list(queue_names)).update(**changes)
+    if count:
+        wake_on_commit(queue_names.values(), using=using)
+    return count

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from django_jobs import logs
 from django_jobs.backoff import Backoff
@@ -26,7 +27,7 @@ def rescue(*, using: str, limit: int = 100) -> int:
     Call it only from a process whose own heartbeat was unbroken for a whole lease: after an outage every lease looks
     over.
     """
-    gone = Worker.objects.using(using).filter(lease_expires_at__lt=Clock()).values_list("id", "name")
+    gone = list(_gone(using).values_list("id", "name"))
     rescued = sum(rescue_worker(WorkerIdentity(*row), using=using, limit=limit) for row in gone)
     for worker in _without_row(using):
         rescued += _announce(_take_back(worker, using=using, limit=limit), using=using)
@@ -48,11 +49,23 @@ def rescue_worker(worker: WorkerIdentity, *, using: str, limit: int = 100, at_on
     return _announce(finished, using=using)
 
 
+def to_rescue(using: str) -> list[QuerySet[Any]]:
+    """The rows that `rescue` would do something about."""
+    return [_gone(using), _orphans(using)]
+
+
+def _gone(using: str) -> QuerySet[Worker]:
+    return Worker.objects.using(using).filter(lease_expires_at__lt=Clock())
+
+
+def _orphans(using: str) -> QuerySet[Job]:
+    row = Worker.objects.filter(id=OuterRef("worker_id"))
+    return Job.objects.using(using).filter(~Exists(row), status=JobStatus.RUNNING)
+
+
 def _without_row(using: str) -> Iterable[WorkerIdentity]:
     """The workers named in running jobs that have no row: somebody deleted it."""
-    row = Worker.objects.filter(id=OuterRef("worker_id"))
-    orphans = Job.objects.using(using).filter(~Exists(row), status=JobStatus.RUNNING)
-    ids = orphans.order_by().values_list("worker_id", flat=True).distinct()[:100]
+    ids = _orphans(using).order_by().values_list("worker_id", flat=True).distinct()[:100]
     return [WorkerIdentity(worker_id, str(worker_id)) for worker_id in ids if worker_id is not None]
 
 
@@ -107,11 +120,17 @@ def bury_unknown(*, using: str, limit: int = 100) -> int:
     A worker that knows the task and serves the queue keeps them alive, however busy it is.
     """
     patience = get_settings().UNKNOWN_TASK_PATIENCE
-    rows = Job.objects.using(using).filter(status=JobStatus.WAITING, waiting_since__lte=Clock(-patience))
+    rows = waiting_long(using)
     if not rows.exists():
         return 0
     rows = rows.exclude(_expected(using)).defer("payload", "options")
     return sum(_bury(job, patience, using=using) for job in rows.order_by("id")[:limit])
+
+
+def waiting_long(using: str) -> QuerySet[Job]:
+    """The rows that `bury_unknown` looks at."""
+    patience = get_settings().UNKNOWN_TASK_PATIENCE
+    return Job.objects.using(using).filter(status=JobStatus.WAITING, waiting_since__lte=Clock(-patience))
 
 
 def _expected(using: str) -> Q:

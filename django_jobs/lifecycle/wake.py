@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import partial
 
 from django.db import connections
@@ -12,9 +13,11 @@ from django_jobs.conf import get_settings
 from django_jobs.database import after_commit
 
 CHANNEL = "django_jobs"
+LONGEST_SLEEP = timedelta(seconds=20)  # a worker that hears wake-ups looks at least so often, or each POLL_INTERVAL
 DEBOUNCE = 0.01  # seconds; a worker that was woken looks again after this long, so a hint left out is not missed
+NOBODY = 0.25  # seconds for which an answer that nobody sleeps is good; who falls asleep looks again after this long
 
-_last: dict[tuple[str, str], float] = {}
+_until: dict[tuple[str, str], float] = {}  # when a queue's workers may have to be woken again
 
 
 def wake_on_commit(queue_names: Iterable[str], *, using: str) -> None:
@@ -24,18 +27,25 @@ def wake_on_commit(queue_names: Iterable[str], *, using: str) -> None:
         after_commit(partial(wake, sorted(set(queue_names)), using=using), using=using)
 
 
+def is_soon(delay: timedelta | None) -> bool:
+    """Whether a job that waits so long is due before every sleeping worker has looked by itself."""
+    return delay is None or delay < max(LONGEST_SLEEP, get_settings().POLL_INTERVAL)
+
+
+# A worker's sleep must not be asked for in the statement or the transaction that writes the job: one that falls asleep
+# after that and looks before the commit would be missed. Asked for after it, it either sleeps, or will look.
+_WAKE = """
+    SELECT pg_notify(%s, %s) FROM django_jobs_worker WHERE NOT is_awake AND coalesce(queue_names ? %s, true) LIMIT 1"""
+
+
 def wake(queue_names: Iterable[str], *, using: str) -> None:
-    """Send one NOTIFY for each queue that had none within the last `DEBOUNCE` seconds."""
-    due = [name for name in queue_names if _is_due(using, name)]
-    if not due:
-        return
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, name) FROM unnest(%s::text[]) AS name", [CHANNEL, due])
-
-
-def _is_due(using: str, queue_name: str) -> bool:
-    now = time.monotonic()
-    if now - _last.get((using, queue_name), -DEBOUNCE) < DEBOUNCE:
-        return False
-    _last[using, queue_name] = now
-    return True
+    """Send one NOTIFY for each queue of which a worker sleeps, unless that was done or found needless just now."""
+    for name in queue_names:
+        now = time.monotonic()
+        if now < _until.get((using, name), now):
+            continue
+        with connections[using].cursor() as cursor:
+            cursor.execute(_WAKE, [CHANNEL, name, name])
+            is_anybody_asleep = cursor.rowcount > 0
+        # From before the statement on, whose snapshot is younger; and only if it was answered.
+        _until[using, name] = now + (DEBOUNCE if is_anybody_asleep else NOBODY)

@@ -22,6 +22,8 @@ class Worker(models.Model):
     lease_expires_at = models.DateTimeField(_("lease expires at"))
     queue_names = LenientJSONField(_("queues"), null=True, help_text=_("empty: all"))
     task_names = LenientJSONField(_("tasks"))
+    # It looks for jobs by itself, and needs no wake-up. A worker of a release without this column never says so.
+    is_awake = models.BooleanField(_("awake"), default=False, db_default=False)
 
     class Meta:
         verbose_name = _("worker")

@@ -26,11 +26,14 @@ class Crew:
         inbox: Inbox,
         recording: Recording,
         stopping: Callable[[], bool],
+        is_idle: Callable[[], bool],
     ) -> None:
         self.prefetch = Prefetch()
         self._threads = Threads(threads, inbox, recording, stopping)
         self._loop = AsyncLoop(async_concurrency, inbox, stopping) if is_async else None
-        self._watchman = Watchman(self._threads.running, self._running_async, self._expire_async, inbox.put_stuck)
+        self._watchman = Watchman(
+            self._threads.running, self._running_async, self._expire_async, inbox.put_stuck, is_idle
+        )
 
     def _running_async(self) -> Iterable[Attempt]:
         return self._loop.running() if self._loop else ()
@@ -80,6 +83,10 @@ class Crew:
         oldest = self._threads.oldest_claim
         if oldest is not None and time.monotonic() - oldest > self.prefetch.work_ahead:
             self._threads.wake(self._threads.count)
+
+    def watch(self) -> None:
+        """Mind the time limits of what was submitted and is held by now."""
+        self._watchman.rouse()
 
     def take_back(self) -> list[Attempt]:
         """Take what nobody has started."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 from django_jobs.execution import hygiene
@@ -13,6 +14,8 @@ from django_jobs.runs import WorkerIdentity
 from django_jobs.worker.connection import use_own_connection
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.outage import Outage, Retrier
+
+SPREAD = (0.05, 0.5)  # seconds after the end of a lease, so that not all others look at it together
 
 
 class Heartbeat:
@@ -27,6 +30,7 @@ class Heartbeat:
         self._using = outage.using
         self._inbox = inbox
         self._retrier = Retrier("heartbeat", outage, longest_pause=self._interval)
+        self.tell_expiry: Callable[[float], object] = lambda seconds: None  # seconds until others may be rescued
         self._stop = threading.Event()
         self._last = self._unbroken_since = time.monotonic()
         self.thread = threading.Thread(target=self._serve, name="django-jobs-heartbeat", daemon=True)
@@ -62,13 +66,17 @@ class Heartbeat:
 
     def _beat(self) -> None:
         identity, started = self.identity, time.monotonic()
-        is_alive = extend.extend(identity, using=self._using)
+        extended = extend.extend(identity, using=self._using)
         if identity is not self.identity:
             return
-        if not is_alive:
+        if extended is None:
             self._last = started - self._lease
             self._inbox.put_lease_lost()
             return
         if started - self._last >= self._lease:
             self._unbroken_since = started
         self._last = started
+        # A later one is told by a later beat, if it has not been moved on by then.
+        if extended.first_expiry is not None and extended.first_expiry <= self._interval:
+            seconds = max(extended.first_expiry, self._lease - self.unbroken_for, 0.0)
+            self.tell_expiry(seconds + random.uniform(*SPREAD))

@@ -22,7 +22,7 @@ class Inbox:
         self._is_rung = False
         self._ended: deque[Ended] = deque()
         self._stuck: deque[Attempt] = deque()
-        self._is_woken = False
+        self._woken: deque[str] = deque()
         self._is_lease_lost = False
 
     def ring(self) -> None:
@@ -58,14 +58,13 @@ class Inbox:
     def take_stuck(self) -> list[Attempt]:
         return _drain(self._stuck)
 
-    def wake(self) -> None:
-        """There may be something to claim."""
-        self._is_woken = True
+    def wake(self, queue_name: str = "") -> None:
+        """There may be something to claim in this queue; without a name: anywhere."""
+        self._woken.append(queue_name)
         self.ring()
 
-    def take_woken(self) -> bool:
-        was, self._is_woken = self._is_woken, False
-        return was
+    def take_woken(self) -> set[str]:
+        return set(_drain(self._woken))
 
     def put_lease_lost(self) -> None:
         """This worker's row is gone."""

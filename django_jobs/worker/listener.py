@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import select
 import socket
 import threading
@@ -24,6 +25,7 @@ except ImportError:
     Connection = None  # type: ignore[assignment,misc]
 
 ASK_EVERY = 30.0  # seconds of silence after which the connection is asked if it still lives
+PATIENCE = 5.0  # seconds after which an answer to that is missed
 
 
 def can_listen(using: str) -> bool:
@@ -50,26 +52,41 @@ def hears_itself(using: str, *, patience: float = 1.0) -> bool:
 
     Through a pooler in transaction mode LISTEN is accepted, and nothing ever arrives.
     """
+    with _own_connection(using) as ears:
+        return ears is not None and _hears(ears, using, patience=patience)
+
+
+def _hears(ears: Any, using: str, *, patience: float = 1.0) -> bool:
     channel = f"{CHANNEL}_{uuid4().hex}"  # no worker's own: none is woken
-    with _own_connection(using) as ears, _own_connection(using) as mouth:
-        if ears is None:
-            return False
-        ears.execute(f"LISTEN {channel}")
+    ears.execute(f"LISTEN {channel}")
+    with _own_connection(using) as mouth:
         mouth.execute("SELECT pg_notify(%s, '')", [channel])
-        return any(notice.channel == channel for notice in ears.notifies(timeout=patience, stop_after=1))
+        is_heard = any(notice.channel == channel for notice in ears.notifies(timeout=patience, stop_after=1))
+    ears.execute(f"UNLISTEN {channel}")
+    return is_heard
 
 
 class Listener:
-    """A thread that listens on an autocommit connection of its own, and connects again when it is cut."""
+    """A thread that listens on an autocommit connection of its own, and connects again when it is cut.
 
-    def __init__(self, using: str, queue_names: Collection[str] | None, wake: Callable[[], None]) -> None:
+    `wake` is told the queue of each wake-up; "" is any.
+    """
+
+    def __init__(self, using: str, queue_names: Collection[str] | None, wake: Callable[[str], None]) -> None:
         self._using = using
         self._queue_names = queue_names
         self._wake = wake
+        self._is_proven = False
+        self._lived = -math.inf  # when the connection last showed that it lives
         self._is_stopped = False
         self._stop_reader, self._stop_writer = socket.socketpair()
         self.thread = threading.Thread(target=self._serve, name="django-jobs-listener", daemon=True)
         self.thread.start()
+
+    @property
+    def hears(self) -> bool:
+        """Whether wake-ups were seen to arrive on this connection, which has shown since then that it lives."""
+        return self._is_proven and time.monotonic() < self._lived + ASK_EVERY + PATIENCE
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -86,6 +103,8 @@ class Listener:
             try:
                 self._listen()
             except Exception:  # noqa: BLE001  a hint that is missing is no harm: the poll is the guarantee
+                self._is_proven = False
+                self._wake("")  # from now on the poll serves alone
                 failures = 1 if time.monotonic() - started > ASK_EVERY else failures + 1
                 self._sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 30)))
 
@@ -97,19 +116,33 @@ class Listener:
             if raw is None:
                 self._is_stopped = True  # psycopg2
                 return
-            raw.execute(f"LISTEN {CHANNEL}")
-            self._wake()  # something may have been missed
+            self._start(raw)
             while not self._is_stopped:
                 self._hear(raw)
+
+    def _start(self, raw: Any) -> None:
+        self._is_proven = _hears(raw, self._using)
+        raw.execute(f"LISTEN {CHANNEL}")
+        self._lived = time.monotonic()
+        self._wake("")  # something may have been missed
 
     def _hear(self, raw: Any) -> None:
         readable, _, _ = select.select([raw.fileno(), self._stop_reader], [], [], ASK_EVERY)
         if not readable:
-            raw.execute("SELECT 1")
+            self._ask(raw)
         # What came in with that answer is handed over too.
-        heard = [notice.payload for notice in raw.notifies(timeout=0)] if not self._is_stopped else []
-        if any(self._concerns(payload) for payload in heard):
-            self._wake()
+        heard = {notice.payload for notice in raw.notifies(timeout=0)} if not self._is_stopped else set()
+        self._lived = time.monotonic()
+        for payload in heard:
+            if self._concerns(payload):
+                self._wake(payload)
+
+    def _ask(self, raw: Any) -> None:
+        """See whether the connection lives, and whether what did not get through before gets through now."""
+        if self._is_proven:
+            raw.execute("SELECT 1")
+        else:
+            self._start(raw)
 
     def _concerns(self, payload: str) -> bool:
         return not payload or self._queue_names is None or payload in self._queue_names

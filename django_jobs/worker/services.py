@@ -5,41 +5,56 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
+from django.db.models import QuerySet
+
+from django_jobs.database import are_there_any
 from django_jobs.execution import hygiene
 from django_jobs.lifecycle import prune, rescue
 from django_jobs.worker.connection import use_own_connection
 from django_jobs.worker.heartbeat import Heartbeat
-from django_jobs.worker.outage import Outage, Retrier
+from django_jobs.worker.outage import FIRST_PAUSE, Outage, Retrier
 
 IDLE = 5.0  # seconds; for a longer pause the connection is closed
-JITTER = 0.2  # of the interval
+JITTER = 0.2  # of the interval; what is due so soon is done with what is due now
 NEVER = 3600.0  # seconds between two looks at an empty table
 
 
 @dataclass(frozen=True)
 class Service:
-    """One round of `run` each `interval`."""
+    """One round of `run` each `interval`, if there is any row that it would work on."""
 
     name: str
     interval: timedelta
+    rows: Callable[[], list[QuerySet[Any]]]
     run: Callable[[], object]
 
 
 def table(using: str, heartbeat: Heartbeat, lease: timedelta, should_stop: Callable[[], bool]) -> list[Service]:
     """The services of a worker."""
 
-    def rescue_others() -> int | bool:
+    def rescue_others() -> None:
         # After an outage every lease looks over: only who kept its own may judge.
-        return heartbeat.unbroken_for >= lease.total_seconds() and rescue.rescue(using=using)
+        while heartbeat.unbroken_for >= lease.total_seconds() and not should_stop():
+            if not rescue.rescue(using=using):
+                return
+
+    def bury() -> None:
+        rescue.bury_unknown(using=using)
+
+    def prune_old() -> None:
+        prune.prune(using=using, should_stop=should_stop)
 
     return [
-        Service("rescue", lease / 5, rescue_others),
-        Service("bury_unknown", timedelta(minutes=1), lambda: rescue.bury_unknown(using=using)),
-        Service("prune", timedelta(minutes=1), lambda: prune.prune(using=using, should_stop=should_stop)),
+        # Of a lease that is over the heartbeat tells in time; this one finds jobs whose worker's row somebody deleted.
+        Service("rescue", 2 * lease, lambda: rescue.to_rescue(using), rescue_others),
+        Service("bury_unknown", timedelta(minutes=1), lambda: [rescue.waiting_long(using)], bury),
+        Service("prune", timedelta(minutes=1), lambda: prune.to_prune(using), prune_old),
     ]
 
 
@@ -50,6 +65,9 @@ class Services:
         self._services = services
         self._using = outage.using
         self._stop = stop
+        self._bell = threading.Event()
+        self._hurried: deque[tuple[str, float]] = deque()
+        self._asker = Retrier("services", outage)
         self._retriers = {each.name: Retrier(each.name, outage) for each in services}
         self.thread = threading.Thread(target=self._serve, name="django-jobs-services", daemon=True)
         self.thread.start()
@@ -57,30 +75,58 @@ class Services:
     def stop(self, patience: float) -> None:
         """Let the round under way end after its current batch."""
         self._stop.set()
+        self._bell.set()
         self.thread.join(patience)
+
+    def hurry(self, name: str, seconds: float) -> None:
+        """Let this service have its next round in so many seconds at the latest. Any thread may say so."""
+        self._hurried.append((name, time.monotonic() + seconds))
+        self._bell.set()
 
     def _serve(self) -> None:
         use_own_connection(self._using)
-        now = time.monotonic()
-        due = {each.name: now + _jittered(each.interval, least=0.0) for each in self._services}
+        now, share = time.monotonic(), random.uniform(0.5, 1.0)  # one for all, so that they go on together
+        due = {each.name: now + share * each.interval.total_seconds() for each in self._services}
         try:
-            while not self._stop.wait(self._pause(due)):
-                self._round(due)
+            while not self._stop.is_set():
+                self._take_hurried(due)
+                if any(moment <= time.monotonic() for moment in due.values()):
+                    self._round(due)
+                self._sleep(min(due.values(), default=time.monotonic() + NEVER) - time.monotonic())
         finally:
             hygiene.close_all()
 
-    def _pause(self, due: dict[str, float]) -> float:
-        pause = min(due.values(), default=time.monotonic() + NEVER) - time.monotonic()
+    def _take_hurried(self, due: dict[str, float]) -> None:
+        while self._hurried:
+            name, moment = self._hurried.popleft()
+            if name in due:
+                due[name] = min(due[name], moment)
+
+    def _sleep(self, pause: float) -> None:
         if pause > IDLE:
             hygiene.close_all()
-        return max(pause, 0.0)
+        self._bell.wait(max(pause, 0.0))
+        self._bell.clear()
 
     def _round(self, due: dict[str, float]) -> None:
-        for service in self._services:
-            if time.monotonic() >= due[service.name] and not self._stop.is_set():
+        """Ask by one statement which of those that are due have something to do, and let them do it."""
+        now = time.monotonic()
+        services = [each for each in self._services if now >= due[each.name] - JITTER * each.interval.total_seconds()]
+        busy: list[Service] = []
+        is_answered = self._asker.run(lambda: busy.extend(self._busy(services)))
+        for service in busy:
+            if not self._stop.is_set():
                 self._retriers[service.name].run(service.run)
-                due[service.name] = time.monotonic() + _jittered(service.interval)
+        for service in services:
+            pause = _jittered(service.interval) if is_answered else max(self._asker.pause, FIRST_PAUSE)
+            due[service.name] = time.monotonic() + pause
+
+    def _busy(self, services: Sequence[Service]) -> list[Service]:
+        rows = [(service, each) for service in services for each in service.rows()]
+        answers = are_there_any([each for _, each in rows], using=self._using)
+        busy = {service.name for (service, _), is_any in zip(rows, answers, strict=True) if is_any}
+        return [service for service in services if service.name in busy]
 
 
-def _jittered(interval: timedelta, least: float = 1 - JITTER) -> float:
-    return interval.total_seconds() * random.uniform(least, 1.0)
+def _jittered(interval: timedelta) -> float:
+    return interval.total_seconds() * random.uniform(1 - JITTER, 1.0)

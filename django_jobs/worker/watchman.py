@@ -22,23 +22,39 @@ class Watchman:
         async_attempts: Callable[[], Iterable[Attempt]],
         expire: Callable[[Attempt], None],
         tell_stuck: Callable[[Attempt], None],
+        is_idle: Callable[[], bool],
     ) -> None:
         self._sync_attempts = sync_attempts
         self._async_attempts = async_attempts
         self._expire = expire
         self._tell_stuck = tell_stuck
+        self._is_idle = is_idle
         self._told: set[Attempt] = set()
         self._stop = threading.Event()
+        self._bell = threading.Event()
         self.thread = threading.Thread(target=self._serve, name="django-jobs-deadlines", daemon=True)
         self.thread.start()
 
+    def rouse(self) -> None:
+        """There is something to watch, and `is_idle` says so already."""
+        if not self._bell.is_set():
+            self._bell.set()
+
     def stop(self) -> None:
         self._stop.set()
+        self._bell.set()
         self.thread.join(1)
 
     def _serve(self) -> None:
         while not self._stop.wait(TICK):
             self.look(time.monotonic())
+            self._rest()
+
+    def _rest(self) -> None:
+        """Sleep while nothing runs. What was given up or lost may still run, although nobody waits for it."""
+        self._bell.clear()  # before it is asked: who begins after that rings again
+        if self._is_idle() and not [*self._sync_attempts(), *self._async_attempts()] and not self._stop.is_set():
+            self._bell.wait()
 
     def look(self, now: float) -> None:
         """One round."""

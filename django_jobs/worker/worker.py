@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -21,7 +22,9 @@ from django_jobs.worker.options import WorkerOptions
 from django_jobs.worker.outage import Outage, Retrier
 from django_jobs.worker.schedule import Schedule
 from django_jobs.worker.services import Services, table
+from django_jobs.worker.sleeper import Sleeper
 
+MOST_HINTS = 3  # queues that are claimed from unseen after wake-ups; for more of them a look is cheaper
 FLUSH = 0.02  # seconds for which an ended run may wait to be written together with others
 STRANDED_AFTER = 0.25  # seconds that a claimed job may wait for a thread, before it is handed back
 STREAK = 1.5  # seconds for which a full queue is claimed from without looking at others, or back
@@ -45,7 +48,10 @@ class Worker:
         self._known = frozenset(registry.names())
         self._inbox = Inbox()
         self._ledger = Ledger(self._using)
-        self._schedule = Schedule(options.poll_interval.total_seconds())
+        self._listener: Listener | None = None
+        self._schedule = Schedule(options.poll_interval.total_seconds(), hears=self._hears)
+        self._sleeper = Sleeper(self._using)
+        self._hints: set[str] = set()  # queues in which something is said to be ready
         self._outage = Outage(self._using)
         self._retrier = Retrier("worker", self._outage)
         self._stops = 0
@@ -55,6 +61,7 @@ class Worker:
         self._streak_since = self._streak_until = 0.0
         self._needs_identity = True
         self._next_reconciliation = 0.0
+        self._idle_reconciliations = 0  # since the last claim or failure
 
     def stop(self, cause: str) -> None:
         """End gently; at the second call at once. Signal handlers may call it, and any thread."""
@@ -98,6 +105,8 @@ class Worker:
             options.name, options.queue_names, sorted(self._known), using=self._using
         )
         self._needs_identity = False
+        self._sleeper.begin()
+        self._schedule.fell_asleep()
         self._plan_reconciliation()
 
     def _open(self) -> None:
@@ -112,12 +121,14 @@ class Worker:
             inbox=self._inbox,
             recording=recording(lambda: self._identity, using=self._using, lease=lease.total_seconds()),
             stopping=lambda: self.is_stopping,
+            is_idle=lambda: self._ledger.is_idle,
         )
         stop_services = threading.Event()
         services = table(self._using, self._heartbeat, lease, stop_services.is_set) if options.sweeps else []
         self._services = Services(services, self._outage, stop_services)
-        wants_wakes = can_listen(self._using) and not options.burst
-        self._listener = Listener(self._using, options.queue_names, self._inbox.wake) if wants_wakes else None
+        self._heartbeat.tell_expiry = lambda seconds: self._services.hurry("rescue", seconds)
+        if can_listen(self._using) and not options.burst:
+            self._listener = Listener(self._using, options.queue_names, self._inbox.wake)
         logs.worker_started(
             self._identity.name,
             queue_names=options.queue_names,
@@ -146,9 +157,11 @@ class Worker:
 
     def _pause(self) -> float:
         """Seconds to sleep if nobody rings."""
-        pauses = [self._next_reconciliation - time.monotonic()]
+        pauses = [min(self._next_reconciliation - time.monotonic(), self.options.lease.total_seconds())]
+        if self._listener:
+            pauses.append(self._sleeper.pause)
         if self._room() > 0:
-            pauses.append(self._schedule.pause)
+            pauses.append(0.0 if self._hints else self._schedule.pause)
         if self._crew.queued:
             pauses.append(FLUSH)
         unwritten = self._ledger.pause
@@ -162,14 +175,22 @@ class Worker:
             self._ended(attempt, outcome)
         for attempt in self._inbox.take_stuck():
             self._give_up(attempt)
-        if self._inbox.take_woken():
-            self._schedule.look_now()
-            self._streak_until = min(self._streak_until, self._streak_since + SHORT_STREAK)
+        if woken := self._inbox.take_woken():
+            self._take_hints(woken)
         if self._inbox.take_lease_lost() and not self._needs_identity:
             self._lose_lease()
         if self._crew.queued:
             self._crew.help_out()
             self._return_stranded()
+
+    def _take_hints(self, queue_names: set[str]) -> None:
+        self._streak_until = min(self._streak_until, self._streak_since + SHORT_STREAK)
+        self._hints |= queue_names
+        if "" in self._hints or len(self._hints) > MOST_HINTS:
+            self._hints.clear()
+            self._schedule.look_now()
+        else:
+            self._schedule.woken()
 
     def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
         if not self._ledger.leave(attempt, outcome):
@@ -210,22 +231,39 @@ class Worker:
         """
         if self._retrier.failures:
             self._next_reconciliation = 0.0
+            self._idle_reconciliations = 0
         if self._needs_identity:
             self._take_identity()
             self._heartbeat.adopt(self._identity)
         has_asked = self._turn() | self._write()
         if time.monotonic() >= self._next_reconciliation:
             self._crew.cancel(self._ledger.reconcile(self._identity))
+            self._idle_reconciliations += self._ledger.is_idle
             self._plan_reconciliation()
             has_asked = True
+        if self._listener:
+            has_asked |= self._sleeper.rise(self._identity)
+        return self._claim() or has_asked
+
+    def _claim(self) -> bool:
+        """Claim if it is time. False if it is not."""
         limit = self._room()
         if limit > 0 and self._schedule.pause <= 0:
             self._look(limit)
-            has_asked = True
-        return has_asked
+        elif limit > 0 and self._hints:
+            self._claim_hinted(limit)
+        else:
+            return False
+        return True
 
     def _plan_reconciliation(self) -> None:
-        self._next_reconciliation = time.monotonic() + self.options.lease.total_seconds()
+        # Who has claimed nothing since holds nothing, unless a statement came through after all whose answer was lost:
+        # once now and once a lease later is enough for that.
+        is_settled = self._idle_reconciliations > 1
+        self._next_reconciliation = math.inf if is_settled else time.monotonic() + self.options.lease.total_seconds()
+
+    def _hears(self) -> bool:
+        return self._listener is not None and self._listener.hears
 
     def _write(self) -> bool:
         """Write what has ended. False if nothing has."""
@@ -246,6 +284,7 @@ class Worker:
             return False
         recorded, runs = self._ledger.turn(self._identity, last, limit, self._known)
         self._note_retries(recorded)
+        self._schedule.claimed(len(runs), limit)
         self._claimed(runs, limit)
         return True
 
@@ -255,15 +294,29 @@ class Worker:
 
     def _look(self, limit: int) -> None:
         """Claim, after what has become due was made ready."""
-        was_idle = self._ledger.is_idle
-        if self._schedule.is_later_due:
-            self._promote()
-        runs = claim.claim(self._identity, self.options.queue_names, limit, self._known, using=self._using)
+        was_idle, queue_names = self._ledger.is_idle, self.options.queue_names
+        found = claim.look(queue_names, using=self._using)
+        for _ in range(MOST_PROMOTED):
+            if found.due_in is None or found.due_in > 0:
+                break
+            claim.promote(using=self._using)
+            found = claim.look(queue_names, using=self._using)
+        runs = claim.claim(self._identity, queue_names, limit, self._known, using=self._using, found=found)
+        self._hints.clear()
         self._is_dry = was_idle and not runs
+        if not runs and self._listener and self._sleeper.lie_down(self._identity):
+            self._schedule.fell_asleep()
+        self._schedule.looked(len(runs), limit, found.due_in, is_empty=not found.ready)
+        self._claimed(runs, limit)
+
+    def _claim_hinted(self, limit: int) -> None:
+        """Claim from a queue that has just been written to, without looking around first."""
+        queue_name = self._hints.pop()
+        runs = claim.claim_queue(self._identity, queue_name, limit, self._known, using=self._using)
+        self._schedule.claimed(len(runs), limit)
         self._claimed(runs, limit)
 
     def _claimed(self, runs: list[ClaimedRun], limit: int) -> None:
-        self._schedule.claimed(len(runs), limit)
         now = time.monotonic()
         if len(runs) < limit or runs[0].queue_name != runs[-1].queue_name:
             self._streak = None
@@ -273,24 +326,20 @@ class Worker:
             self._streak = runs[-1] if now < self._streak_until else None
         self._start(runs)
 
-    def _promote(self) -> None:
-        seconds = claim.seconds_to_next(using=self._using)
-        for _ in range(MOST_PROMOTED):
-            if seconds is None or seconds > 0:
-                break
-            claim.promote(using=self._using)
-            seconds = claim.seconds_to_next(using=self._using)
-        self._schedule.later_due(seconds)
-
     def _start(self, runs: list[ClaimedRun]) -> None:
         if not runs:
             return
+        self._sleeper.found()
+        self._idle_reconciliations = 0
+        if self._next_reconciliation == math.inf:
+            self._plan_reconciliation()
         now = time.monotonic()
         attempts = [Attempt(run, registry.get(run.task_name), now) for run in runs]
         # Nothing is started after a stop, not even what was being claimed when it came.
         refused = attempts if self.is_stopping else self._crew.submit(attempts, self._ledger)
         # A thread may have ended some by now; their end is taken in after this.
         self._ledger.enter(attempts, self._identity)
+        self._crew.watch()
         self.runs += len(attempts)
         self._hand_back(refused)
 

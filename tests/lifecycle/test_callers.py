@@ -172,7 +172,7 @@ with transaction.atomic():
     finish.finish_atomically(succeeded(runs[9]), worker, using="default")
 assert replay.replay(DeadLetter.objects.get().id, by="ann", using="default").result.value == "replayed"
 assert replay.replay(DeadLetter.objects.get().id, by="ann", using="default").result.value == "already_replayed"
-assert claim.promote(using="default") == 0 and claim.seconds_to_next(using="default") > 0
+assert claim.promote(using="default") == 0 and claim.look(None, using="default").due_in > 0
 assert extend.extend(worker, using="default") and len(extend.held(worker, using="default")) == 2
 assert rescue.rescue_worker(worker, using="default", at_once=True) == 2
 assert rescue.rescue(using="default") == 0 and rescue.bury_unknown(using="default") == 0

@@ -236,14 +236,14 @@ def test_scheduled_job_is_not_claimed_before_it_is_due() -> None:
     worker = start_worker()
     assert claim.promote(using="default") == 0
     assert take(worker) == []
-    assert 59 < (claim.seconds_to_next(using="default") or 0) <= 60
+    assert 59 < (claim.look(None, using="default").due_in or 0) <= 60
     Job.objects.update(run_at=Clock(-MINUTE))
 
-    assert -61 < (claim.seconds_to_next(using="default") or 0) <= -60
+    assert -61 < (claim.look(None, using="default").due_in or 0) <= -60
     assert claim.promote(using="default") == 1
 
     assert [run.job_id for run in take(worker)] == [handle.id]
-    assert claim.seconds_to_next(using="default") is None
+    assert claim.look(None, using="default").due_in is None
 
 
 @pytest.mark.django_db

@@ -28,7 +28,7 @@ class Statements(list[tuple[str, Any]]):
     """The statements of a block that name our tables."""
 
     def __call__(self, execute: Any, sql: str, params: Any, *rest: Any) -> Any:
-        if "django_jobs_" in sql:
+        if "django_jobs_" in sql and "pg_notify" not in sql:  # a wake-up is left out if one was sent just now
             self.append((sql, params))
         return execute(sql, params, *rest)
 
@@ -338,7 +338,7 @@ def test_promotion_and_the_timer_read_the_index_of_what_is_due_later() -> None:
     with a_big_table():
         with noted() as statements:
             claim.promote(using="default")
-            claim.seconds_to_next(using="default")
+            claim.look(None, using="default")
         plans = explain(statements)
 
     assert len(plans) == 2

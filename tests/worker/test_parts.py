@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -12,10 +13,15 @@ from typing import Any
 import pytest
 from django.db import OperationalError, ProgrammingError
 
+from django_jobs.lifecycle import extend
+from django_jobs.lifecycle.wake import NOBODY
+from django_jobs.models import Worker
+from django_jobs.runs import WorkerIdentity
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.outage import Outage, Retrier
 from django_jobs.worker.prefetch import MOST_AHEAD, Prefetch
 from django_jobs.worker.schedule import LOOK_AGAIN, Schedule
+from django_jobs.worker.sleeper import BUSY, Sleeper
 
 
 class Clock:
@@ -31,11 +37,16 @@ def clock() -> Clock:
     return Clock()
 
 
-def _schedule(clock: Clock, rand: float = 1.0) -> Schedule:
-    schedule = Schedule(2.0, clock=clock, rand=lambda: rand)
-    schedule.claimed(0, 10)
-    schedule.later_due(None)
+def _schedule(clock: Clock, rand: float = 1.0, *, hears: bool = False) -> Schedule:
+    schedule = Schedule(2.0, hears=lambda: hears, clock=clock, rand=lambda: rand)
+    _look(schedule)
     return schedule
+
+
+def _look(schedule: Schedule, count: int = 0, *, due_in: float | None = None, is_empty: bool = True) -> float:
+    """A look that found so many of ten. Seconds until the next one."""
+    schedule.looked(count, 10, due_in, is_empty=is_empty and not count)
+    return schedule.pause
 
 
 class TestSchedule:
@@ -49,35 +60,139 @@ class TestSchedule:
 
     @pytest.mark.parametrize(("count", "pause"), [(10, 0.0), (3, LOOK_AGAIN), (0, 2.0)], ids=["full", "some", "none"])
     def test_next_look_follows_what_was_found(self, clock: Clock, count: int, pause: float) -> None:
-        schedule = _schedule(clock)
-        schedule.claimed(count, 10)
-        assert schedule.pause == pytest.approx(pause)
+        assert _look(_schedule(clock), count) == pytest.approx(pause)
 
     def test_job_due_in_half_a_second_is_looked_for_then(self, clock: Clock) -> None:
         schedule = _schedule(clock)
         schedule.due_in(0.5)
         schedule.due_in(0.9)
         assert schedule.pause == pytest.approx(0.5)
-        assert not schedule.is_later_due
         clock.now += 0.5
-        assert schedule.is_later_due
+        assert _look(schedule, due_in=0.3) == pytest.approx(0.3)
 
-    def test_wake_up_means_now_and_once_more(self, clock: Clock) -> None:
+    def test_wake_up_from_anywhere_means_now_and_once_more(self, clock: Clock) -> None:
         """A sender leaves out a wake-up that follows its last one closely, for jobs due later as well."""
         schedule = _schedule(clock)
         schedule.look_now()
         assert schedule.pause == 0
-        assert schedule.is_later_due
 
-        schedule.later_due(None)
-        schedule.claimed(0, 10)
-        assert schedule.pause == pytest.approx(LOOK_AGAIN)
+        assert _look(schedule) == pytest.approx(LOOK_AGAIN)
         clock.now += LOOK_AGAIN
-        assert schedule.is_later_due
+        assert _look(schedule) == pytest.approx(2.0)
 
-        schedule.later_due(None)
+    def test_after_each_wake_up_of_a_queue_comes_a_look_that_no_later_one_puts_off(self, clock: Clock) -> None:
+        schedule = _schedule(clock)
+        schedule.woken()
+        schedule.claimed(1, 10)
+        clock.now += 0.010
+        schedule.woken()
         schedule.claimed(0, 10)
-        assert schedule.pause == pytest.approx(2.0)
+        assert schedule.pause == pytest.approx(LOOK_AGAIN - 0.010)
+        clock.now += LOOK_AGAIN - 0.010
+
+        assert _look(schedule) == pytest.approx(0.010)
+        clock.now += 0.010
+        assert _look(schedule) == pytest.approx(2.0)
+
+    def test_looks_that_find_nothing_come_ever_more_rarely_while_wake_ups_are_heard(self, clock: Clock) -> None:
+        schedule = Schedule(2.0, hears=lambda: True, clock=clock, rand=lambda: 1.0)
+        assert [_look(schedule) for _ in range(6)] == [2.0, 4.0, 8.0, 16.0, 20.0, 20.0]
+
+        schedule.woken()
+        clock.now += LOOK_AGAIN
+        assert _look(schedule) == pytest.approx(2.0)
+
+    def test_without_wake_ups_the_interval_holds(self, clock: Clock) -> None:
+        schedule = _schedule(clock)
+        assert [_look(schedule) for _ in range(3)] == [2.0, 2.0, 2.0]
+
+    def test_interval_holds_as_soon_as_wake_ups_are_heard_no_more(self, clock: Clock) -> None:
+        hears = [True]
+        schedule = Schedule(2.0, hears=lambda: hears[0], clock=clock, rand=lambda: 1.0)
+        for _ in range(4):
+            _look(schedule)
+        hears[0] = False
+        assert _look(schedule) == 2.0
+
+    def test_ready_jobs_that_somebody_has_locked_are_looked_at_each_interval(self, clock: Clock) -> None:
+        """Who lets them go tells nobody."""
+        schedule = _schedule(clock, hears=True)
+        assert [_look(schedule, is_empty=False) for _ in range(3)] == [2.0, 2.0, 2.0]
+
+    def test_longer_interval_than_the_longest_sleep_is_kept(self, clock: Clock) -> None:
+        schedule = Schedule(60.0, hears=lambda: True, clock=clock, rand=lambda: 1.0)
+        assert [_look(schedule) for _ in range(3)] == [60.0, 60.0, 60.0]
+
+    def test_who_fell_asleep_looks_on_for_longer_than_a_sender_believes_it_to_be_awake(self, clock: Clock) -> None:
+        schedule = _schedule(clock, hears=True)
+        schedule.fell_asleep()
+        began, looks = clock.now, []
+        while (pause := _look(schedule)) < 1.0:
+            clock.now += pause
+            looks.append(clock.now - began)
+        assert looks[0] == pytest.approx(LOOK_AGAIN)
+        assert looks[-1] > NOBODY
+
+
+class TestSleeper:
+    @pytest.fixture
+    def worker(self, db: None) -> WorkerIdentity:
+        return extend.register("w", None, [], using="default")
+
+    def _row(self) -> bool:
+        return Worker.objects.get().is_awake
+
+    def test_new_worker_has_to_be_woken(self, clock: Clock, worker: WorkerIdentity) -> None:
+        sleeper = Sleeper("default", clock=clock)
+        assert not self._row()
+        assert sleeper.pause == math.inf
+        assert not sleeper.rise(worker)
+        assert not sleeper.lie_down(worker)
+
+    def test_busy_worker_says_so_once_after_a_while_and_takes_it_back_once(
+        self, clock: Clock, worker: WorkerIdentity
+    ) -> None:
+        sleeper = Sleeper("default", clock=clock)
+        sleeper.found()
+        assert sleeper.pause == BUSY
+        assert not sleeper.rise(worker)
+        clock.now += BUSY
+        sleeper.found()
+
+        assert [sleeper.rise(worker), sleeper.rise(worker), self._row()] == [True, False, True]
+        assert [sleeper.lie_down(worker), sleeper.lie_down(worker), self._row()] == [True, False, False]
+
+    def test_look_that_finds_nothing_begins_anew(self, clock: Clock, worker: WorkerIdentity) -> None:
+        sleeper = Sleeper("default", clock=clock)
+        sleeper.found()
+        clock.now += BUSY / 2
+        sleeper.lie_down(worker)
+        sleeper.found()
+        clock.now += BUSY / 2
+        assert not sleeper.rise(worker)
+
+    def test_answer_that_was_lost_counts_as_carried_out(
+        self, clock: Clock, worker: WorkerIdentity, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who believes to be woken, and is not, would sleep for long."""
+        note_awake = extend.note_awake
+
+        def lose_the_answer(*args: Any, **kwargs: Any) -> None:
+            note_awake(*args, **kwargs)
+            raise OperationalError("gone")
+
+        sleeper = Sleeper("default", clock=clock)
+        sleeper.found()
+        clock.now += BUSY
+        monkeypatch.setattr(extend, "note_awake", lose_the_answer)
+        with pytest.raises(OperationalError):
+            sleeper.rise(worker)
+        with pytest.raises(OperationalError):
+            sleeper.lie_down(worker)
+        monkeypatch.undo()
+
+        assert sleeper.lie_down(worker)
+        assert not self._row()
 
 
 class TestPrefetch:
@@ -117,7 +232,7 @@ class TestInbox:
         started = time.monotonic()
         inbox.wait(30)
         assert time.monotonic() - started < 10
-        assert inbox.take_woken()
+        assert inbox.take_woken() == {""}
         assert not inbox.take_woken()
 
     def test_many_rings_are_one(self) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
-from django.db.migrations.loader import MigrationLoader
 from django.utils import autoreload
 
 from django_jobs.conf import did_you_mean
+from django_jobs.doctor.schema import unapplied
 from django_jobs.management.banner import banner
 from django_jobs.worker import Worker
 from django_jobs.worker.inline import run_jobs
@@ -124,7 +124,7 @@ class Command(BaseCommand):
 
     def _check_tables(self, using: str) -> None:
         try:
-            missing = _missing_migrations(using)
+            missing = unapplied(using)
         except OperationalError:
             return  # The database is away: the worker waits for it.
         if missing:
@@ -139,12 +139,6 @@ def _names(text: str) -> list[str]:
     if not all(names):
         raise argparse.ArgumentTypeError(f"{text!r} has an empty queue name. Separate names by single commas.")
     return names
-
-
-def _missing_migrations(using: str) -> list[str]:
-    loader = MigrationLoader(connections[using])
-    known = [key for key in loader.graph.nodes if key[0] == "django_jobs"]
-    return sorted(name for app, name in known if (app, name) not in loader.applied_migrations)
 
 
 @contextmanager
