@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 
 from django.db import connections
@@ -18,18 +18,14 @@ from benchmarks.server import Connection
 from benchmarks.tasks import mark
 from benchmarks.workloads.enqueue import own_connection
 from django_jobs import enqueue
-from django_jobs.lifecycle import extend
 
 WITHIN = 0.05
-AWAKENING = 0.6  # of the rate, where each enqueue has to wake somebody who then does nothing: a second round trip
 COUNTS = (8, 16)
-PHASES = 6  # of each kind in each situation
+PHASES = 6  # of each kind
 SECONDS = 0.5  # of each
 HEAD_START = 0.1  # seconds for all to hear of a phase
 NAPS = 10_000  # jobs that keep a worker busy throughout, without much of a processor
 FALL_SILENT = 2.5  # seconds until a busy worker has said that it needs no wake-ups
-
-Situation = Callable[[Bench, Connection], AbstractContextManager[object]]
 
 
 @contextmanager
@@ -42,42 +38,24 @@ def _busy(bench: Bench, connection: Connection) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _asleep(bench: Bench, connection: Connection) -> Iterator[None]:
-    """One that sleeps on however often it is woken: the most that wake-ups can cost. Its session hears them all."""
-    extend.register("asleep", None, [], using="default")
-    connections.close_all()
-    with bench.server.connect(connection.info.dbname) as listener:
-        listener.execute("LISTEN django_jobs")
-        yield
-
-
-SITUATIONS: dict[str, tuple[Situation, float]] = {
-    "a worker busy": (_busy, 1.0),
-    "a worker asleep": (_asleep, AWAKENING),
-}
-
-
 def measure(bench: Bench) -> Iterator[Line]:
-    rates = {(name, count, wakes): Sample("/s") for name in SITUATIONS for count in COUNTS for wakes in (True, False)}
+    rates = {(count, wakes): Sample("/s") for count in COUNTS for wakes in (True, False)}
     for _ in bench.rounds():
-        for name, (situation, _) in SITUATIONS.items():
-            with (
-                bench.database(bench.app) as connection,
-                own_connection(connection),
-                _clients() as clients,
-                situation(bench, connection),
-            ):
-                for number in range(bench.of(PHASES, 2)):
-                    for count in COUNTS:
-                        # Turn and turn about, so that both meet the same noise and the same backlog.
-                        for wakes in (number % 2 == 0, number % 2 == 1):
-                            rates[name, count, wakes].add(_phase(clients[:count], wakes, SECONDS))
-    for name, (_, least) in SITUATIONS.items():
-        for count in COUNTS:
-            on, off = rates[name, count, True], rates[name, count, False]
-            title = f"{count} clients enqueue, {name}"
-            yield Line(title, on, Rule.RATIO_AT_LEAST, least, base=off, base_name="wake-ups off", tolerance=WITHIN)
+        with (
+            bench.database(bench.app) as connection,
+            own_connection(connection),
+            _clients() as clients,
+            _busy(bench, connection),
+        ):
+            for number in range(bench.of(PHASES, 2)):
+                for count in COUNTS:
+                    # Turn and turn about, so that both meet the same noise and the same backlog.
+                    for wakes in (number % 2 == 0, number % 2 == 1):
+                        rates[count, wakes].add(_phase(clients[:count], wakes, SECONDS))
+    for count in COUNTS:
+        on, off = rates[count, True], rates[count, False]
+        title = f"{count} clients enqueue, wake-ups on"
+        yield Line(title, on, Rule.RATIO_AT_LEAST, 1.0, base=off, base_name="off", tolerance=WITHIN)
 
 
 @contextmanager
