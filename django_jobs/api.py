@@ -364,6 +364,8 @@ def _live(job: Any, last: Any) -> JobInfo:
 
 
 def _why(job: Any) -> str:
+    if job.status == JobStatus.SCHEDULED and job.waiting_since is not None:
+        return "A worker died while it held this job, so it runs alone, when a worker has nothing else to do."
     if job.status == JobStatus.SCHEDULED:
         retry = f", for try {job.attempt + 1}" if job.attempt else ""
         return f"It is due at {job.run_at.isoformat(timespec='seconds')}{retry}."

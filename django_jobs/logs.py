@@ -78,9 +78,14 @@ def key_taken(task_name: str, key: str, *, holder: UUID | None) -> None:
     logger.info("key taken task=%s key=%s holder=%s", quoted(task_name), quoted(key), holder)
 
 
-def jobs_rescued(count: int, *, worker: str) -> None:
-    """Jobs of a worker that is gone were taken back."""
-    logger.warning("jobs rescued count=%s worker=%s", count, quoted(worker))
+def jobs_rescued(count: int, *, unstarted: int, worker: str) -> None:
+    """Jobs of a worker that is gone were taken back, some of them uncharged."""
+    logger.warning("jobs rescued count=%s unstarted=%s worker=%s", count, unstarted, quoted(worker))
+
+
+def jobs_put_aside(count: int, *, worker: str) -> None:
+    """Jobs that a dead worker had held were claimed among others; each will run alone."""
+    logger.info("jobs put aside count=%s worker=%s cause=crashes", count, quoted(worker))
 
 
 def jobs_parked(count: int, *, task_name: str) -> None:
@@ -148,6 +153,52 @@ def worker_started(name: str, *, queue_names: Sequence[str] | None, threads: int
 
 def worker_stopping(name: str, *, cause: str) -> None:
     logger.info("worker stopping name=%s cause=%s", quoted(name), quoted(cause))
+
+
+def worker_spent(name: str, *, cause: str) -> None:
+    """The process has served for long enough, and claims nothing more."""
+    logger.info("worker spent name=%s cause=%s", quoted(name), cause)
+
+
+def supervisor_started(pid: int, *, processes: int) -> None:
+    logger.info("supervisor started pid=%s processes=%s", pid, processes)
+
+
+def supervisor_stopping(*, cause: str) -> None:
+    logger.info("supervisor stopping cause=%s", quoted(cause))
+
+
+def supervisor_stopped(*, uptime: float) -> None:
+    logger.info("supervisor stopped uptime=%.1f", uptime)
+
+
+def process_started(place: int, *, pid: int) -> None:
+    logger.info("process started place=%s pid=%s", place, pid)
+
+
+def process_ended(place: int, *, pid: int, ending: str, uptime: float, is_clean: bool) -> None:
+    """A worker's process is gone; `ending` is its exit code, or the signal that killed it."""
+    level = logging.INFO if is_clean else logging.ERROR
+    logger.log(level, "process ended place=%s pid=%s ending=%s uptime=%.1f", place, pid, quoted(ending), uptime)
+
+
+def process_refused(place: int, error: BaseException) -> None:
+    """The system gives no new process; it is asked again."""
+    logger.error("process refused place=%s error=%s", place, quoted(f"{type(error).__name__}: {error}"))
+
+
+def process_failing(place: int, *, retry_in: float) -> None:
+    """Say it once: the process has died again soon after its start, and is started again with growing pauses."""
+    logger.error("process failing place=%s retry_in=%.1f", place, retry_in)
+
+
+def process_steady(place: int) -> None:
+    logger.warning("process steady place=%s", place)
+
+
+def process_killed(place: int, *, pid: int) -> None:
+    """The process did not end within the grace and some seconds more."""
+    logger.error("process killed place=%s pid=%s cause=did_not_end", place, pid)
 
 
 def worker_stopped(name: str, *, runs: int, uptime: timedelta | float) -> None:

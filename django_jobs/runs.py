@@ -75,6 +75,16 @@ class Outcome(NamedTuple):
     key_ttl: timedelta | None = None  # how long a success holds the key; None is for ever
 
     @property
+    def is_cleared(self) -> bool:
+        """Whether the run shows that it was not this job that ended the worker which held it once.
+
+        Nobody knows which of the jobs a dead worker held has ended it, so all were charged. Those that kill their
+        process do so again when they run alone, and that is never taken back. Only a failure clears, for the number of
+        failures is bounded itself.
+        """
+        return self.run.crashes == 1 and self.charge is Charge.FAILURE
+
+    @property
     def started_at(self) -> datetime:
         return self.run.claimed_at + timedelta(seconds=self.started_after)
 

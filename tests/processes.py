@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +27,14 @@ def wait_until(condition: Callable[[], Any], *, within: float = 20.0, what: str 
         time.sleep(0.01)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not reaped does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
 class WorkerProcess:
     """A `manage.py runworker` of its own."""
 
@@ -33,6 +44,7 @@ class WorkerProcess:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "django", "runworker", *arguments],
                 env=environment,
+                stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
@@ -51,6 +63,12 @@ class WorkerProcess:
         """Return once its output holds the text."""
         wait_until(lambda: text in self.output or self.popen.poll() is not None, within=within, what=text)
         assert text in self.output, self.output
+
+    @property
+    def children(self) -> list[int]:
+        """The processes that a supervisor has started, by its log, and that live."""
+        started = re.findall(r"process started place=\d+ pid=(\d+)", self.output)
+        return [int(pid) for pid in started if is_alive(int(pid))]
 
     def signal(self, number: int) -> None:
         self.popen.send_signal(number)
@@ -96,5 +114,7 @@ def workers(environment: dict[str, str], folder: Path) -> Iterator[Workers]:
         for process in started.started:
             if process.popen.poll() is None:
                 process.kill()
+            for pid in process.children:
+                os.kill(pid, signal.SIGKILL)
             # pytest shows it where the test has failed.
             sys.stdout.write(f"--- {process.log.name} ended with {process.popen.returncode}\n{process.output}\n")

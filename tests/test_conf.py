@@ -32,6 +32,7 @@ NUMBERS = [
     "MAX_RESULT_SIZE",
     "MAX_ATTEMPTS",
     "MAX_CRASHES",
+    "PROCESSES",
     "THREADS",
     "ASYNC_CONCURRENCY",
     "PRUNE_BATCH",
@@ -39,7 +40,14 @@ NUMBERS = [
 FLAGS = ["NOTIFY", "IMMEDIATE"]
 OTHERS = ["QUEUES", "STATSD", "ADMIN_BASE", "ALERT_FAILURE_RATE"]
 MAY_BE_NONE = {"KEEP_SUCCEEDED", "KEEP_OTHER_RUNS", "KEEP_CLOSED_LETTERS", "STATSD"}
-MAY_BE_ZERO = {"GRACE", "UNKNOWN_TASK_PATIENCE", "KEEP_SUCCEEDED", "KEEP_OTHER_RUNS", "KEEP_CLOSED_LETTERS"}
+MAY_BE_ZERO = {
+    "GRACE",
+    "UNKNOWN_TASK_PATIENCE",
+    "KEEP_SUCCEEDED",
+    "KEEP_OTHER_RUNS",
+    "KEEP_CLOSED_LETTERS",
+    "PROCESSES",
+}
 
 
 def problem_of(key: str, value: object) -> str:
@@ -152,10 +160,13 @@ def test_a_whole_number_of_the_wrong_type_is_refused(key: str, value: Any) -> No
 
 
 @pytest.mark.parametrize("key", NUMBERS)
-@pytest.mark.parametrize("value", [0, -1, 2**31])
-def test_a_whole_number_out_of_range_is_refused(key: str, value: int) -> None:
+@pytest.mark.parametrize("below", [1, 2, -(2**31)])
+def test_a_whole_number_out_of_range_is_refused(key: str, below: int) -> None:
     """DP-10."""
-    assert problem_of(key, value).startswith(f'DJANGO_JOBS["{key}"] = {value}: must be from 1 to ')
+    least = 0 if key in MAY_BE_ZERO else 1
+    value = least - below
+
+    assert problem_of(key, value).startswith(f'DJANGO_JOBS["{key}"] = {value}: must be from {least} to ')
 
 
 @pytest.mark.parametrize("key", FLAGS)

@@ -33,6 +33,10 @@ def briefly(job: Job, now: datetime) -> str:
         return _("no running worker knows its task")
     if job.status == JobStatus.READY:
         return _("ready for %(span)s") % {"span": rough_span(max(now - job.run_at, _ZERO))}
+    return _("waits to run alone") if job.waiting_since is not None else _scheduled_briefly(job, now)
+
+
+def _scheduled_briefly(job: Job, now: datetime) -> str:
     if job.run_at <= now:
         return _("due for %(span)s") % {"span": rough_span(max(now - job.run_at, _ZERO))}
     if job.failures or job.crashes:
@@ -49,6 +53,8 @@ def explain(job: Job, now: datetime, using: str) -> list[str]:
         return _waiting(job, now, using)
     if job.status == JobStatus.READY:
         return [_ready(job, now), *_ahead(job, using), *_unserved(job, now, using)]
+    if job.waiting_since is not None:
+        return _unserved(job, now, using)
     return [*_scheduled(job, now, using), *_unserved(job, now, using)]
 
 
@@ -108,7 +114,7 @@ def _unserved(job: Job, now: datetime, using: str) -> list[str]:
     if not any(job.task_name in each["task_names"] for each in serving):
         return [_("No running worker of its queue knows task %(task)s.") % {"task": repr(job.task_name)}]
     if job.crashes:
-        return [_("A worker died while running it, so it is claimed alone, when a worker has nothing else to do.")]
+        return [_("A worker died while it held this job, so it runs alone, when a worker has nothing else to do.")]
     return []
 
 

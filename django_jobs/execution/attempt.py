@@ -26,6 +26,7 @@ class Attempt:
         "deadline",
         "interrupted",
         "is_armed",
+        "place",
         "run",
         "sent",
         "started",
@@ -42,6 +43,7 @@ class Attempt:
         self.started = 0.0  # not yet
         self.deadline = 0.0
         self.thread_id = 0
+        self.place = 0  # of its mark, for a supervisor
         self.token = threading.Lock()
         self.is_armed = False  # the task's thread is where an interruption can be caught
         self.sent = False  # the interruption is on its way, or has landed

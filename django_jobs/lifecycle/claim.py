@@ -159,7 +159,7 @@ def admit(
         claimed = [run for run in claimed if run.task_name in known]
     started = [run.job_id for run in claimed if run.uniqueness == Uniqueness.QUEUED]
     if started and (held := guard.start(started, using=using)):
-        _hold_back([run for run in claimed if run.job_id in held], worker, using=using)
+        hold_back([run for run in claimed if run.job_id in held], worker, using=using)
         claimed = [run for run in claimed if run.job_id not in held]
     return claimed
 
@@ -250,14 +250,20 @@ def _claim_portable(
 ) -> list[ClaimedRun]:
     """The same by plain statements."""
     ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
+    rows = ready.order_by("-priority", "run_at", "id")
+    return take(rows, worker, limit, using=using, waiting_since=None)
+
+
+def take(rows: QuerySet[Job], worker: WorkerIdentity, limit: int, *, using: str, **changes: Any) -> list[ClaimedRun]:
+    """Claim the first of these rows that nobody has locked."""
     with write_transaction(using):
-        rows = lock_rows(ready.order_by("-priority", "run_at", "id"), using=using)
-        claimed = [ClaimedRun._make(row) for row in rows.values_list(*_FIELDS)[:limit]]
+        free = lock_rows(rows, using=using)
+        claimed = [ClaimedRun._make(row) for row in free.values_list(*_FIELDS)[:limit]]
         now = read_clock(using)
-        counts = {"claim_number": F("claim_number") + 1, "attempt": Least(F("attempt"), MOST - 1) + 1}
+        changes |= {"claim_number": F("claim_number") + 1, "attempt": Least(F("attempt"), MOST - 1) + 1}
         with forced_index("PRIMARY", using=using):
-            ready.filter(id__in=[run.job_id for run in claimed]).update(
-                status=JobStatus.RUNNING, worker_id=worker.id, claimed_at=now, waiting_since=None, **counts
+            rows.order_by().filter(id__in=[run.job_id for run in claimed]).update(
+                status=JobStatus.RUNNING, worker_id=worker.id, claimed_at=now, **changes
             )
     return [run._replace(claim_number=run.claim_number + 1, attempt=run.attempt + 1, claimed_at=now) for run in claimed]
 
@@ -278,10 +284,12 @@ def _park(
     wake_on_commit([queue_name], using=using)
 
 
-def _hold_back(claimed: Sequence[ClaimedRun], worker: WorkerIdentity, *, using: str) -> None:
+def hold_back(
+    claimed: Sequence[ClaimedRun], worker: WorkerIdentity, *, using: str, after: timedelta = MOMENT, **changes: Any
+) -> None:
     """Look at these again in a moment, as if they had never been claimed."""
     rows = Job.objects.using(using).filter(fence((run[:2] for run in claimed), worker))
-    changes = {"status": JobStatus.SCHEDULED, "worker_id": None, "attempt": F("attempt") - 1, "run_at": Clock(MOMENT)}
+    changes |= {"status": JobStatus.SCHEDULED, "worker_id": None, "attempt": F("attempt") - 1, "run_at": Clock(after)}
     with write_transaction(using):
         ids = list(lock_rows(rows, using=using).values_list("id", flat=True))
         with forced_index("PRIMARY", using=using):

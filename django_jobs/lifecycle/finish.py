@@ -247,11 +247,14 @@ def _send_back(outcome: Outcome, *, using: str) -> None:
     changes: dict[str, Any] = {
         "status": JobStatus.SCHEDULED if is_later else JobStatus.READY,
         "worker_id": None,
+        "waiting_since": None,
     }
     if outcome.then is Then.RETRY:
         changes["run_at"] = outcome.until or Clock(later)
     if counter := _COUNTER.get(outcome.charge):
         changes[counter] = F(counter) + 1
+    if outcome.is_cleared:
+        changes["crashes"] = 0
     Job.objects.using(using).filter(id=outcome.run.job_id).update(**changes)
 
 
@@ -306,6 +309,8 @@ def _as_letter(outcome: Outcome, job: Job, worker: WorkerIdentity) -> DeadLetter
     counts = {"failures": job.failures, "crashes": job.crashes, "interruptions": job.interruptions}
     if counter := _COUNTER.get(outcome.charge):
         counts[counter] = min(counts[counter] + 1, MOST)
+    if outcome.is_cleared:
+        counts["crashes"] = 0
     return DeadLetter(
         job_id=job.id,
         reason=outcome.reason or DeathReason.OUT_OF_TRIES,

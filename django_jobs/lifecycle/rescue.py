@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -15,10 +16,22 @@ from django_jobs.database import Clock, lock_rows, read_clock, write_transaction
 from django_jobs.errors import ErrorRecord
 from django_jobs.ids import job_id
 from django_jobs.lifecycle.finish import Finished, announce, record
+from django_jobs.lifecycle.quarantine import was_never_started
+from django_jobs.lifecycle.release import release
 from django_jobs.models import Job, Worker
 from django_jobs.registry import find
 from django_jobs.runs import Charge, ClaimedRun, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, JobStatus, RunStatus
+
+
+class Ending(NamedTuple):
+    """What is known of a dead worker: how it ended, and what it had claimed but certainly not started."""
+
+    cause: str = "ended, or lost touch with the database,"
+    is_unstarted: Callable[[ClaimedRun], bool] = lambda run: False
+
+
+UNSEEN = Ending()
 
 
 def rescue(*, using: str, limit: int = 100) -> int:
@@ -30,11 +43,24 @@ def rescue(*, using: str, limit: int = 100) -> int:
     gone = list(_gone(using).values_list("id", "name"))
     rescued = sum(rescue_worker(WorkerIdentity(*row), using=using, limit=limit) for row in gone)
     for worker in _without_row(using):
-        rescued += _announce(_take_back(worker, using=using, limit=limit), using=using)
+        rescued += _announce(_take_back(worker, UNSEEN, using=using, limit=limit), using=using)
     return rescued
 
 
-def rescue_worker(worker: WorkerIdentity, *, using: str, limit: int = 100, at_once: bool = False) -> int:
+def rescue_dead(worker_id: UUID, ending: Ending, *, using: str) -> bool:
+    """Take back all jobs of a worker whose process was seen to end. False: somebody locks some, so call it again."""
+    rows = Worker.objects.using(using).filter(id=worker_id)
+    name = rows.values_list("name", flat=True).first()
+    if name is None:
+        return True
+    while rescue_worker(WorkerIdentity(worker_id, name), using=using, at_once=True, ending=ending):
+        pass
+    return not rows.exists()
+
+
+def rescue_worker(
+    worker: WorkerIdentity, *, using: str, limit: int = 100, at_once: bool = False, ending: Ending = UNSEEN
+) -> int:
     """Take back one worker's jobs if its lease is over, or `at_once` if it is known to be dead. How many."""
     with write_transaction(using):
         row = Worker.objects.using(using).filter(id=worker.id)
@@ -43,10 +69,10 @@ def rescue_worker(worker: WorkerIdentity, *, using: str, limit: int = 100, at_on
             row = row.filter(lease_expires_at__lt=Clock())
         if not lock_rows(row, using=using).values_list("id"):
             return 0
-        finished = _take_back(worker, using=using, limit=limit)
+        taken = _take_back(worker, ending, using=using, limit=limit)
         if not Job.objects.using(using).filter(status=JobStatus.RUNNING, worker_id=worker.id).exists():
             Worker.objects.using(using).filter(id=worker.id).delete()
-    return _announce(finished, using=using)
+    return _announce(taken, using=using)
 
 
 def to_rescue(using: str) -> list[QuerySet[Any]]:
@@ -69,19 +95,28 @@ def _without_row(using: str) -> Iterable[WorkerIdentity]:
     return [WorkerIdentity(worker_id, str(worker_id)) for worker_id in ids if worker_id is not None]
 
 
-def _take_back(worker: WorkerIdentity, *, using: str, limit: int) -> Finished:
+def _take_back(worker: WorkerIdentity, ending: Ending, *, using: str, limit: int) -> tuple[Finished, int]:
+    """Charge what may have been running, and hand back what had certainly not been started: so many."""
     rows = Job.objects.using(using).filter(status=JobStatus.RUNNING, worker_id=worker.id).defer("payload", "options")
     now = read_clock(using)
-    outcomes = [_lost(_as_claimed(job), worker, now) for job in rows.order_by("id")[:limit]]
-    return record(outcomes, worker, using=using)
+    started: list[ClaimedRun] = []
+    unstarted: list[ClaimedRun] = []
+    for job in rows.order_by("id")[:limit]:
+        run = _as_claimed(job)
+        is_innocent = was_never_started(job) or ending.is_unstarted(run)
+        (unstarted if is_innocent else started).append(run)
+    released = release([run[:2] for run in unstarted], worker, using=using) if unstarted else 0
+    return record([_lost(run, worker, now, ending.cause) for run in started], worker, using=using), released
 
 
-def _announce(finished: Finished, *, using: str) -> int:
+def _announce(taken: tuple[Finished, int], *, using: str) -> int:
     """Tell of what is committed by now. How many jobs were taken back."""
-    if finished.recorded:
-        logs.jobs_rescued(len(finished.recorded), worker=finished.worker)
+    finished, released = taken
+    count = len(finished.recorded) + released
+    if count:
+        logs.jobs_rescued(count, unstarted=released, worker=finished.worker)
     announce(finished, using=using)
-    return len(finished.recorded)
+    return count
 
 
 def _as_claimed(job: Job) -> ClaimedRun:
@@ -91,7 +126,7 @@ def _as_claimed(job: Job) -> ClaimedRun:
     return ClaimedRun(job_id=job.id, payload=None, options=None, **own)
 
 
-def _lost(run: ClaimedRun, worker: WorkerIdentity, now: datetime) -> Outcome:
+def _lost(run: ClaimedRun, worker: WorkerIdentity, now: datetime, cause: str) -> Outcome:
     """The outcome of a run whose worker is gone: a crash, retried until there were too many."""
     crashes = run.crashes + 1
     dies = crashes >= get_settings().MAX_CRASHES
@@ -107,7 +142,7 @@ def _lost(run: ClaimedRun, worker: WorkerIdentity, now: datetime) -> Outcome:
         reason=DeathReason.WORKER_LOST if dies else None,
         error=ErrorRecord(
             error_type="WorkerLost",
-            text=f"Worker {worker.name} ended, or lost touch with the database, while it held this job.",
+            text=f"Worker {worker.name} {cause} while it held this job.",
             traceback="",
             fingerprint="worker-lost",
         ),

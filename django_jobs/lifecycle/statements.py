@@ -63,7 +63,7 @@ SEND_BACK = f"""
     ), {_HELD.format(name="sent", outcome="ending", lock="{lock}")}, back AS (
         UPDATE django_jobs_job AS job SET
             status = CASE WHEN is_retry AND (delay > 0 OR until IS NOT NULL) THEN 'scheduled' ELSE 'ready' END,
-            worker_id = NULL,
+            worker_id = NULL, waiting_since = NULL,
             run_at = CASE
                 WHEN is_retry
                 THEN coalesce(until, statement_timestamp() + make_interval(secs => greatest(coalesce(delay, 0), 0)))
@@ -120,10 +120,9 @@ def return_parameters(outcomes: Sequence[Outcome], worker: WorkerIdentity) -> li
         [each.then is Then.RETRY for each in outcomes],
         [None if each.delay is None else each.delay.total_seconds() for each in outcomes],
         _sparse([each.until for each in outcomes]),
-        *(
-            [int(each.charge is charge) for each in outcomes]
-            for charge in (Charge.FAILURE, Charge.CRASH, Charge.INTERRUPTION)
-        ),
+        [int(each.charge is Charge.FAILURE) for each in outcomes],
+        [int(each.charge is Charge.CRASH) - each.is_cleared for each in outcomes],
+        [int(each.charge is Charge.INTERRUPTION) for each in outcomes],
         [error.error_type[:200] if error else "" for error in errors],
         [error.text if error else "" for error in errors],
         [error.traceback if error else "" for error in errors],

@@ -19,6 +19,7 @@ from django.db.backends.signals import connection_created
 from django_jobs import logs
 from django_jobs.execution import Attempt, aexecute, hygiene, policy
 from django_jobs.worker.inbox import Inbox
+from django_jobs.worker.marks import Marks
 from django_jobs.worker.threads import LONG
 
 # A coroutine that never waits then costs no turn of the loop.
@@ -30,11 +31,12 @@ LAST_PATIENCE = 0.2  # seconds for what is left when the loop ends
 class AsyncLoop:
     """Runs up to `count` async tasks at once."""
 
-    def __init__(self, count: int, inbox: Inbox, stopping: Callable[[], bool]) -> None:
+    def __init__(self, count: int, inbox: Inbox, stopping: Callable[[], bool], marks: Marks | None = None) -> None:
         self.count = count
         self.low_water = 0  # at so few queued jobs the main thread is told to claim more
         self._inbox = inbox
         self._stopping = stopping
+        self._marks = marks
         self._waiting: deque[Attempt] = deque()
         self._running: dict[Attempt, asyncio.Task[None]] = {}
         self._given_up: set[Attempt] = set()
@@ -128,6 +130,8 @@ class AsyncLoop:
             if attempt.interrupted:
                 outcome = policy.handed_back(attempt)
             else:
+                if self._marks is not None:
+                    self._marks.note_start(attempt)
                 outcome = await aexecute(attempt, stopping=self._stopping, is_watched=True)
         except BaseException as error:  # noqa: BLE001  a fault of ours, or no memory left: the loop goes on
             logs.service_failed("loop", error)

@@ -9,6 +9,7 @@ from django_jobs.execution import Attempt, Recording
 from django_jobs.worker.aloop import AsyncLoop
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.marks import Marks
 from django_jobs.worker.prefetch import Prefetch
 from django_jobs.worker.threads import Threads
 from django_jobs.worker.watchman import Watchman
@@ -27,10 +28,11 @@ class Crew:
         recording: Recording,
         stopping: Callable[[], bool],
         is_idle: Callable[[], bool],
+        marks: Marks | None = None,
     ) -> None:
         self.prefetch = Prefetch()
-        self._threads = Threads(threads, inbox, recording, stopping)
-        self._loop = AsyncLoop(async_concurrency, inbox, stopping) if is_async else None
+        self._threads = Threads(threads, inbox, recording, stopping, marks)
+        self._loop = AsyncLoop(async_concurrency, inbox, stopping, marks) if is_async else None
         self._watchman = Watchman(
             self._threads.running, self._running_async, self._expire_async, inbox.put_stuck, is_idle
         )

@@ -22,6 +22,8 @@ class WorkerOptions:
     async_concurrency: int = 100
     burst: bool = False  # end when nothing is ready
     max_jobs: int | None = None  # end after so many were started
+    max_memory: int | None = None  # megabytes; end when the process takes more
+    processes: int = 0  # under a supervisor; 0: one, without
     name: str = ""
     grace: timedelta = timedelta(seconds=25)
     poll_interval: timedelta = timedelta(seconds=1)
@@ -38,6 +40,8 @@ def read_options(
     async_concurrency: int | None = None,
     burst: bool = False,
     max_jobs: int | None = None,
+    max_memory: int | None = None,
+    processes: int | None = None,
     name: str = "",
     grace: timedelta | float | None = None,
     poll_interval: timedelta | float | None = None,
@@ -47,12 +51,20 @@ def read_options(
     Raises:
         ValueError: a sentence for each thing wrong.
     """
-    asked = {"THREADS": threads, "ASYNC_CONCURRENCY": async_concurrency, "GRACE": grace, "POLL_INTERVAL": poll_interval}
+    asked = {
+        "THREADS": threads,
+        "ASYNC_CONCURRENCY": async_concurrency,
+        "GRACE": grace,
+        "POLL_INTERVAL": poll_interval,
+        "PROCESSES": processes,
+    }
     settings, problems = _settings({key: value for key, value in asked.items() if value is not None})
     queues = None if queue_names is None else tuple(dict.fromkeys(queue_names))
     problems += _queue_problems(queues, settings)
     if max_jobs is not None and max_jobs < 1:
         problems.append(f"max_jobs={max_jobs!r} must be a whole number of at least 1.")
+    if max_memory is not None and max_memory < 1:
+        problems.append(f"max_memory={max_memory!r} must be a whole number of megabytes, at least 1.")
     if len(name) > NAME_LENGTH or not name.isprintable():
         problems.append(f"The worker's name {name[:NAME_LENGTH]!r} must be up to {NAME_LENGTH} printable characters.")
     if problems:
@@ -64,6 +76,8 @@ def read_options(
         async_concurrency=settings.ASYNC_CONCURRENCY,
         burst=burst,
         max_jobs=max_jobs,
+        max_memory=max_memory,
+        processes=settings.PROCESSES,
         name=name,
         grace=settings.GRACE,
         poll_interval=settings.POLL_INTERVAL,

@@ -13,6 +13,7 @@ from django_jobs import logs
 from django_jobs.execution import Attempt, Recording, execute, hygiene, policy
 from django_jobs.runs import Outcome
 from django_jobs.worker.inbox import Inbox
+from django_jobs.worker.marks import Marks
 
 LONG = 0.005  # seconds; the end of a run of at least this is told at once
 
@@ -36,12 +37,20 @@ class Threads:
     interpreter's lock from each other. The last one to fall asleep wakes first; its connection is the warmest.
     """
 
-    def __init__(self, count: int, inbox: Inbox, recording: Recording, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        count: int,
+        inbox: Inbox,
+        recording: Recording,
+        stopping: Callable[[], bool],
+        marks: Marks | None = None,
+    ) -> None:
         self.count = count
         self.low_water = 0  # at so few queued jobs the main thread is told to claim more
         self._inbox = inbox
         self._recording = recording
         self._stopping = stopping
+        self._marks = marks
         self._waiting: deque[Attempt] = deque()
         self._idle: deque[Slot] = deque()
         self._is_ended = False
@@ -147,6 +156,8 @@ class Threads:
             if hygiene.has_connected():
                 hygiene.freshen(idle)
             slot.attempt = attempt
+            if self._marks is not None:
+                self._marks.note_start(attempt)
             outcome = execute(attempt, recording=self._recording, stopping=self._stopping)
             slot.attempt = None
             if attempt.sent or hygiene.has_connected():

@@ -9,7 +9,7 @@ import time
 from django_jobs import logs, registry
 from django_jobs.execution import Attempt, hygiene, policy
 from django_jobs.execution.deadlines import whereabouts
-from django_jobs.lifecycle import claim, extend
+from django_jobs.lifecycle import claim, extend, quarantine
 from django_jobs.runs import ClaimedRun, Outcome, Then, WorkerIdentity
 from django_jobs.worker.atomic import recording
 from django_jobs.worker.connection import check_pooled_connections, use_own_connection
@@ -18,11 +18,14 @@ from django_jobs.worker.heartbeat import Heartbeat
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.listener import Listener, can_listen
+from django_jobs.worker.marks import Marks
 from django_jobs.worker.options import WorkerOptions
 from django_jobs.worker.outage import Outage, Retrier
+from django_jobs.worker.quarantine import Quarantine
 from django_jobs.worker.schedule import Schedule
 from django_jobs.worker.services import Services, table
 from django_jobs.worker.sleeper import Sleeper
+from django_jobs.worker.wear import Wear
 
 MOST_HINTS = 3  # queues that are claimed from unseen after wake-ups; for more of them a look is cheaper
 FLUSH = 0.02  # seconds for which an ended run may wait to be written together with others
@@ -40,7 +43,7 @@ class Worker:
     The thread that calls `run` claims and writes, alone; it sleeps on the inbox.
     """
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, marks: Marks | None = None) -> None:
         self.options = options
         self.runs = 0  # started
         self.has_leftovers = False  # after `run`: a task that cannot be stopped still runs in a daemon thread
@@ -54,6 +57,9 @@ class Worker:
         self._hints: set[str] = set()  # queues in which something is said to be ready
         self._outage = Outage(self._using)
         self._retrier = Retrier("worker", self._outage)
+        self._marks = marks  # under a supervisor
+        self._wear = Wear(max_jobs=options.max_jobs, max_memory=options.max_memory, is_supervised=marks is not None)
+        self._quarantine = Quarantine(options.lease.total_seconds())
         self._stops = 0
         self._stop_cause = ""
         self._is_dry = False  # nothing ran, and nothing was found
@@ -104,6 +110,8 @@ class Worker:
         self._identity: WorkerIdentity = extend.register(
             options.name, options.queue_names, sorted(self._known), using=self._using
         )
+        if self._marks is not None:
+            self._marks.identify(self._identity.id)
         self._needs_identity = False
         self._sleeper.begin()
         self._schedule.fell_asleep()
@@ -122,6 +130,7 @@ class Worker:
             recording=recording(lambda: self._identity, using=self._using, lease=lease.total_seconds()),
             stopping=lambda: self.is_stopping,
             is_idle=lambda: self._ledger.is_idle,
+            marks=self._marks,
         )
         stop_services = threading.Event()
         services = table(self._using, self._heartbeat, lease, stop_services.is_set) if options.sweeps else []
@@ -148,12 +157,11 @@ class Worker:
             self._inbox.wait(self._pause())
 
     def _is_done(self) -> bool:
-        if not self._ledger.is_idle or not self._ledger.is_written:
+        if not self._is_empty:
             return False
-        return self._is_spent() or (self.options.burst and self._is_dry)
-
-    def _is_spent(self) -> bool:
-        return self.options.max_jobs is not None and self.runs >= self.options.max_jobs
+        if self._wear.cause:
+            return True
+        return self.options.burst and self._is_dry and self._quarantine.is_quiet
 
     def _pause(self) -> float:
         """Seconds to sleep if nobody rings."""
@@ -164,6 +172,9 @@ class Worker:
             pauses.append(0.0 if self._hints else self._schedule.pause)
         if self._crew.queued:
             pauses.append(FLUSH)
+        suspects = self._quarantine.pause(is_free=self._is_empty)
+        if suspects is not None and not self._wear.cause:
+            pauses.append(suspects)
         unwritten = self._ledger.pause
         if unwritten is not None:
             pauses.append(unwritten)
@@ -182,6 +193,8 @@ class Worker:
         if self._crew.queued:
             self._crew.help_out()
             self._return_stranded()
+        if self._wear.look():
+            self._hand_back(self._crew.take_back())
 
     def _take_hints(self, queue_names: set[str]) -> None:
         self._streak_until = min(self._streak_until, self._streak_since + SHORT_STREAK)
@@ -208,6 +221,7 @@ class Worker:
         if self._ledger.leave(attempt, policy.timed_out(attempt, whereabouts(attempt.thread_id))):
             attempt.cancel()
             self._crew.give_up(attempt)
+            self._wear.gave_up()
 
     def _lose_lease(self) -> None:
         logs.worker_replaced(self._identity.name)
@@ -222,7 +236,11 @@ class Worker:
             self._crew.prefetch.forget()
 
     def _hand_back(self, attempts: list[Attempt]) -> None:
-        self.runs -= self._ledger.hand_back(attempts)
+        self._count(-self._ledger.hand_back(attempts))
+
+    def _count(self, runs: int) -> None:
+        self.runs += runs
+        self._wear.started(runs)
 
     def _cycle(self) -> bool:
         """What the main thread does with the database; any step may raise, and all of it is tried again.
@@ -236,6 +254,8 @@ class Worker:
             self._take_identity()
             self._heartbeat.adopt(self._identity)
         has_asked = self._turn() | self._write()
+        if self._is_empty:
+            self._quarantine.freed()
         if time.monotonic() >= self._next_reconciliation:
             self._crew.cancel(self._ledger.reconcile(self._identity))
             self._idle_reconciliations += self._ledger.is_idle
@@ -243,7 +263,8 @@ class Worker:
             has_asked = True
         if self._listener:
             has_asked |= self._sleeper.rise(self._identity)
-        return self._claim() or has_asked
+        has_asked |= self._claim()
+        return self._visit_quarantine() or has_asked
 
     def _claim(self) -> bool:
         """Claim if it is time. False if it is not."""
@@ -261,6 +282,12 @@ class Worker:
         # once now and once a lease later is enough for that.
         is_settled = self._idle_reconciliations > 1
         self._next_reconciliation = math.inf if is_settled else time.monotonic() + self.options.lease.total_seconds()
+
+    def _expect_strays(self) -> None:
+        """Something is held again, and so something could be held that this worker does not know."""
+        self._idle_reconciliations = 0
+        if self._next_reconciliation == math.inf:
+            self._plan_reconciliation()
 
     def _hears(self) -> bool:
         return self._listener is not None and self._listener.hears
@@ -288,9 +315,16 @@ class Worker:
         self._claimed(runs, limit)
         return True
 
+    @property
+    def _is_empty(self) -> bool:
+        """Whether this process holds no job. What has ended and is not written yet would be suspected with others."""
+        return self._ledger.is_idle and self._ledger.is_written
+
     def _room(self) -> int:
-        room = self._crew.room(self._ledger)
-        return room if self.options.max_jobs is None else min(room, self.options.max_jobs - self.runs)
+        if self._quarantine.bars_claims:
+            return 0
+        room, left = self._crew.room(self._ledger), self._wear.left()
+        return room if left is None else min(room, left)
 
     def _look(self, limit: int) -> None:
         """Claim, after what has become due was made ready."""
@@ -324,23 +358,49 @@ class Worker:
             self._streak, self._streak_since, self._streak_until = runs[-1], now, now + STREAK
         else:
             self._streak = runs[-1] if now < self._streak_until else None
-        self._start(runs)
+        self._start(self._without_suspects(runs))
+
+    def _without_suspects(self, runs: list[ClaimedRun]) -> list[ClaimedRun]:
+        """Put aside what was held by a worker that died, before anything beside it is started."""
+        suspects = [run for run in runs if run.crashes]
+        if not suspects:
+            return runs
+        self._expect_strays()
+        quarantine.put_aside(suspects, self._identity, using=self._using)
+        logs.jobs_put_aside(len(suspects), worker=self._identity.name)
+        self._quarantine.meet()
+        return [run for run in runs if not run.crashes]
+
+    def _visit_quarantine(self) -> bool:
+        """Take a job that must run alone, if nothing else is here. False if the database was not asked."""
+        if not self._quarantine.is_due or self._wear.cause:
+            return False
+        queue_names = self.options.queue_names
+        if self._is_empty:
+            runs = quarantine.claim_suspect(self._identity, queue_names, self._known, using=self._using)
+            self._quarantine.took(has_found=bool(runs))
+            self._start(runs)
+            return True
+        if self._quarantine.is_wanted:
+            self._quarantine.looked(is_there=quarantine.is_anything_aside(queue_names, using=self._using))
+            return True
+        return False
 
     def _start(self, runs: list[ClaimedRun]) -> None:
         if not runs:
             return
         self._sleeper.found()
-        self._idle_reconciliations = 0
-        if self._next_reconciliation == math.inf:
-            self._plan_reconciliation()
+        self._expect_strays()
         now = time.monotonic()
         attempts = [Attempt(run, registry.get(run.task_name), now) for run in runs]
+        if self._marks is not None:
+            self._marks.note_claimed(attempts)
         # Nothing is started after a stop, not even what was being claimed when it came.
         refused = attempts if self.is_stopping else self._crew.submit(attempts, self._ledger)
         # A thread may have ended some by now; their end is taken in after this.
         self._ledger.enter(attempts, self._identity)
         self._crew.watch()
-        self.runs += len(attempts)
+        self._count(len(attempts))
         self._hand_back(refused)
 
     # Ending.
@@ -349,6 +409,10 @@ class Worker:
         """Let what runs end within the grace, hand back the rest, and go."""
         if self.is_stopping:
             logs.worker_stopping(self._identity.name, cause=self._stop_cause)
+        elif cause := self._wear.cause:
+            logs.worker_spent(self._identity.name, cause=cause)
+            if self._marks is not None:
+                self._marks.note_spent()
         self._services.stop(patience=0)
         self._hand_back(self._crew.take_back())
         self._wait_for_runs(self.options.grace.total_seconds(), stops=2)

@@ -94,10 +94,10 @@ def test_no_worker_of_the_queue_that_knows_the_task_is_said() -> None:
     assert "No running worker of its queue knows task 'tests.tasks.note'." in said(due(timedelta(0)))
 
 
-def test_a_job_in_quarantine_says_that_it_is_claimed_alone() -> None:
+def test_a_job_in_quarantine_says_that_it_runs_alone() -> None:
     WorkerFactory.create()
 
-    assert "so it is claimed alone" in said(due(timedelta(0), crashes=1, attempt=1))
+    assert "so it runs alone" in said(due(timedelta(0), crashes=1, attempt=1))
 
 
 def test_a_job_whose_task_nobody_knows_says_what_will_become_of_it() -> None:

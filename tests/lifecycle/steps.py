@@ -11,7 +11,7 @@ from django.db.models import AutoField, Model
 
 from django_jobs import registry
 from django_jobs.errors import ErrorRecord
-from django_jobs.lifecycle import claim, extend, finish
+from django_jobs.lifecycle import claim, extend, finish, quarantine
 from django_jobs.runs import Charge, ClaimedRun, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, RunStatus
 
@@ -26,6 +26,16 @@ def start_worker(name: str = "w", *, using: str = "default") -> WorkerIdentity:
 def claim_all(worker: WorkerIdentity, limit: int = 100, *, using: str = "default") -> list[ClaimedRun]:
     claim.promote(using=using)
     return claim.claim(worker, None, limit, NAMES, using=using)
+
+
+def claim_alone(worker: WorkerIdentity, *, using: str = "default") -> list[ClaimedRun]:
+    """What a worker with nothing else to do runs: an ordinary job, or else one suspect, which it puts aside before."""
+    runs = claim_all(worker, 1, using=using)
+    suspects = [run for run in runs if run.crashes]
+    if runs and not suspects:
+        return runs
+    quarantine.put_aside(suspects, worker, using=using)
+    return quarantine.claim_suspect(worker, None, NAMES, using=using)
 
 
 def succeeded(run: ClaimedRun, **fields: Any) -> Outcome:

@@ -21,7 +21,7 @@ from django_jobs import JobHandle, enqueue, enqueue_many
 from django_jobs.database import Clock
 from django_jobs.lifecycle import prune, rescue
 from django_jobs.models import DeadLetter, Job, JobKey, JobRun, Worker
-from tests.lifecycle.steps import claim_all, died, failed, finish_all, start_worker, succeeded
+from tests.lifecycle.steps import claim_all, claim_alone, died, failed, finish_all, start_worker, succeeded
 from tests.lifecycle.threads import OpenTransaction, Threads, at_once, wait_until_blocked
 from tests.models import Effect
 from tests.tasks import mail, note
@@ -117,7 +117,7 @@ def test_key_of_a_killed_workers_job_is_held_by_its_retry_and_free_after_its_dea
     holder = enqueue(note.using(key="k"), "x")
     answers = []
     for _ in range(3):
-        claim_all(start_worker())
+        claim_alone(start_worker())
         Worker.objects.update(lease_expires_at=Clock(PAST))
         assert rescue.rescue(using="default") == 1
         Job.objects.update(run_at=Clock(PAST))

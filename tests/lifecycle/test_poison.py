@@ -115,7 +115,7 @@ def test_every_other_arrow_takes_it_along_as_it_is(name: str) -> None:
     before = stored_text(Job, "payload", id=job_id)
     worker = start_worker()
     claim_all(worker)
-    Job.objects.update(crashes=2)
+    Job.objects.update(crashes=2, waiting_since=Clock())  # as if it was claimed alone
     Worker.objects.update(lease_expires_at=Clock(timedelta(seconds=-1)))
 
     assert rescue.rescue(using="default") == 1
@@ -206,7 +206,7 @@ def test_running_job_that_nobody_claimed_is_rescued_with_the_others(crashes: int
     job_id = insert('{"args": [], "kwargs": {}}')
     worker = start_worker()
     claim_all(worker)
-    Job.objects.filter(id=job_id).update(claimed_at=None, crashes=crashes)
+    Job.objects.filter(id=job_id).update(claimed_at=None, crashes=crashes, waiting_since=Clock())
     Worker.objects.update(lease_expires_at=Clock(timedelta(seconds=-1)))
 
     assert rescue.rescue(using="default") == 4

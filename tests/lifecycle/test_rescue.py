@@ -14,7 +14,7 @@ from django_jobs.database import Clock, read_clock
 from django_jobs.lifecycle import claim, extend, release, rescue
 from django_jobs.models import DeadLetter, Job, JobKey, JobRun, Worker
 from django_jobs.runs import WorkerIdentity
-from tests.lifecycle.steps import claim_all, finish_all, start_worker, succeeded
+from tests.lifecycle.steps import claim_all, claim_alone, finish_all, start_worker, succeeded
 from tests.lifecycle.threads import OpenTransaction, Threads, at_once
 from tests.tasks import echo, mail, note
 
@@ -55,7 +55,7 @@ def test_third_crash_is_the_last_one() -> None:
     statuses = []
     for _ in range(3):
         worker = start_worker()
-        assert len(claim_all(worker)) == 1
+        assert len(claim_alone(worker)) == 1
         expire(worker)
         rescue.rescue(using="default")
         statuses.append(handle.status)
@@ -179,12 +179,32 @@ def test_job_that_somebody_locks_is_left_for_the_next_round() -> None:
     assert (first, rescue.rescue(using="default")) == (1, 1)
 
 
+@pytest.mark.race
+@transactional
+def test_rescue_of_a_dead_worker_says_that_somebody_locks_one_of_its_jobs() -> None:
+    if connection.vendor == "sqlite":
+        return
+    locked = enqueue(note, "locked")
+    enqueue(note, "free")
+    worker = start_worker()
+    claim_all(worker)
+
+    with Threads() as threads:
+        canceller = OpenTransaction(threads, lambda: cancel(locked.id))
+        first = rescue.rescue_dead(worker.id, rescue.UNSEEN, using="default")
+        canceller.end(commits=False)
+
+    assert not first
+    assert rescue.rescue_dead(worker.id, rescue.UNSEEN, using="default")
+    assert set(Job.objects.values_list("crashes", flat=True)) == {1}
+
+
 @transactional
 def test_signals_go_out_after_the_commit() -> None:
     handle = enqueue(note, "x")
     worker = start_worker()
     claim_all(worker)
-    Job.objects.update(crashes=2)
+    Job.objects.update(crashes=2, waiting_since=Clock())
     expire(worker)
     seen: list[tuple[str, bool]] = []
 

@@ -125,7 +125,12 @@ def test_long_error_text_is_cut(lines: pytest.LogCaptureFixture) -> None:
 def test_every_line_about_the_rest_is_one_line_of_key_and_value(lines: pytest.LogCaptureFixture) -> None:
     evil = 'a\nb="c'
     logs.key_taken(evil, evil, holder=JOB_ID)
-    logs.jobs_rescued(3, worker=evil)
+    logs.jobs_rescued(3, unstarted=2, worker=evil)
+    logs.jobs_put_aside(2, worker=evil)
+    logs.worker_spent(evil, cause="max_jobs")
+    logs.supervisor_stopping(cause=evil)
+    logs.process_ended(1, pid=7, ending=evil, uptime=1.5, is_clean=False)
+    logs.process_refused(1, OSError(evil))
     logs.jobs_parked(2, task_name=evil)
     logs.jobs_released(1, worker=evil)
     logs.job_cancelled(JOB_ID, task_name=evil, by=evil)
@@ -143,7 +148,7 @@ def test_every_line_about_the_rest_is_one_line_of_key_and_value(lines: pytest.Lo
     logs.worker_stopping(evil, cause="SIGTERM")
     logs.worker_stopped(evil, runs=5, uptime=timedelta(seconds=3))
 
-    assert len(lines.messages) == 17
+    assert len(lines.messages) == 22
     assert all("\n" not in message and "=" in message for message in lines.messages)
 
 

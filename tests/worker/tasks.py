@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,25 @@ def wait_and_leave_no_effect(label: str, seconds: float) -> None:
 def give_up(label: str) -> None:
     Effect.objects.create(label=label)
     raise GiveUp("no such account")
+
+
+@task(backoff=0)
+def end_process(label: str, how: str = "") -> None:
+    """Do nothing, or note the start and kill the process that runs this."""
+    if not how:
+        return
+    with Path(os.environ["TOLD_FOLDER"], label).open("a") as starts:
+        starts.write("x")
+    if how == "exit":
+        os._exit(9)
+    os.kill(os.getpid(), getattr(signal, how))
+    time.sleep(NEVER)  # a signal may reach another thread first
+
+
+HOARD: list[bytes] = []
+
+
+@task
+def hoard(megabytes: int) -> None:
+    """Keep so much memory after the task's end."""
+    HOARD.append(b"x" * (megabytes * 2**20))

@@ -29,6 +29,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"poll_interval": 0.0}, "POLL_INTERVAL"),
     ({"max_jobs": 0}, "max_jobs=0"),
     ({"max_jobs": -3}, "max_jobs=-3"),
+    ({"max_memory": 0}, "max_memory=0 must be a whole number of megabytes"),
+    ({"processes": -1}, "PROCESSES.*= -1: must be from 0"),
+    ({"processes": 2}, "--processes needs"),
     ({"database": "defautl"}, "'defautl' is not in settings.DATABASES. Did you mean 'default'"),
     ({"queues": ["x" * 65]}, "Queue name"),
     ({"name": "x" * 300}, "worker's name"),
@@ -40,6 +43,24 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_bad_value_is_refused_with_its_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         call_command("runworker", burst=True, **options)
+
+
+def test_what_a_supervisor_says_is_no_flag_for_persons() -> None:
+    with pytest.raises(CommandError, match="for the supervisor of --processes alone"):
+        call_command("runworker", "--burst", "--child", "yes")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_setting_of_processes_is_for_the_command_line(settings: Any) -> None:
+    """What calls the command has another command line, by which no process could be started."""
+    settings.DJANGO_JOBS = {"PROCESSES": 2}
+    enqueue(tasks.plain_effect, "a")
+    out = io.StringIO()
+
+    call_command("runworker", burst=True, stdout=out)
+
+    assert Effect.objects.get().label == "a"
+    assert "processes" not in out.getvalue()
 
 
 def test_unknown_queue_is_refused_with_a_proposal(settings: Any) -> None:

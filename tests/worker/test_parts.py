@@ -20,8 +20,10 @@ from django_jobs.runs import WorkerIdentity
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.outage import Outage, Retrier
 from django_jobs.worker.prefetch import MOST_AHEAD, Prefetch
+from django_jobs.worker.quarantine import Quarantine
 from django_jobs.worker.schedule import LOOK_AGAIN, Schedule
 from django_jobs.worker.sleeper import BUSY, Sleeper
+from django_jobs.worker.wear import MEGABYTE, Wear
 
 
 class Clock:
@@ -321,3 +323,76 @@ class TestRetrier:
             retrier.run(self._fail(ProgrammingError("no such table")))
 
         assert [record.message for record in caplog.records] == ["service failed service=prune"]
+
+
+class TestQuarantine:
+    def test_worker_without_work_looks_at_its_start_and_then_once_per_interval(self, clock: Clock) -> None:
+        quarantine = Quarantine(30, clock=clock)
+        assert (quarantine.is_due, quarantine.is_quiet) == (True, False)
+
+        quarantine.took(has_found=False)
+
+        assert quarantine.is_quiet
+        assert 24 <= (quarantine.pause(is_free=True) or 0) <= 30
+        assert quarantine.pause(is_free=False) is None
+
+    def test_worker_that_meets_a_suspect_claims_nothing_more_until_it_has_taken_it(self, clock: Clock) -> None:
+        quarantine = Quarantine(30, clock=clock)
+        quarantine.took(has_found=False)
+        quarantine.meet()
+        assert (quarantine.bars_claims, quarantine.is_due) == (True, True)
+
+        quarantine.looked(is_there=True)
+        assert (quarantine.bars_claims, quarantine.is_due) == (True, False)
+
+        quarantine.freed()
+        assert quarantine.is_due
+        quarantine.took(has_found=True)
+        assert (quarantine.bars_claims, quarantine.is_due, quarantine.pause(is_free=True)) == (True, False, None)
+
+        quarantine.freed()
+        assert (quarantine.bars_claims, quarantine.is_due) == (False, True)
+
+    def test_worker_claims_again_when_another_one_was_faster(self, clock: Clock) -> None:
+        quarantine = Quarantine(30, clock=clock)
+        quarantine.meet()
+
+        quarantine.looked(is_there=False)
+
+        assert quarantine.is_quiet
+
+
+class TestWear:
+    def test_number_of_jobs_counts_what_was_started_and_not_handed_back(self) -> None:
+        wear = Wear(max_jobs=3, max_memory=None, is_supervised=False)
+        wear.started(3)
+        wear.started(-1)
+        assert (wear.left(), wear.cause) == (1, "")
+
+        wear.started(1)
+
+        assert (wear.left(), wear.cause) == (0, "max_jobs")
+
+    def test_memory_counts_once_a_job_was_run(self) -> None:
+        wear = Wear(max_jobs=None, max_memory=100, is_supervised=False, measure=lambda: 101 * MEGABYTE)
+        assert (wear.look(), wear.left()) == (False, None)
+
+        wear.started(1)
+
+        assert wear.look()
+        assert (wear.left(), wear.cause) == (0, "max_memory")
+        assert not wear.look(), "it says so once"
+
+    def test_memory_within_the_limit_is_none_of_its_business(self) -> None:
+        wear = Wear(max_jobs=None, max_memory=100, is_supervised=False, measure=lambda: 100 * MEGABYTE)
+        wear.started(1)
+
+        assert (wear.look(), wear.cause) == (False, "")
+
+    @pytest.mark.parametrize(("is_supervised", "cause"), [(True, "stuck_task"), (False, "")])
+    def test_stuck_task_ends_a_process_that_somebody_replaces(self, is_supervised: bool, cause: str) -> None:
+        wear = Wear(max_jobs=None, max_memory=None, is_supervised=is_supervised)
+
+        wear.gave_up()
+
+        assert wear.cause == cause

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -24,6 +25,8 @@ from django_jobs.worker import Worker
 from django_jobs.worker.inline import run_jobs
 from django_jobs.worker.options import WorkerOptions, read_options
 from django_jobs.worker.signals import StopSignals
+from django_jobs.worker.supervisor import Supervisor
+from django_jobs.worker.tether import Place, Stops, Tether
 
 LEVELS = {0: logging.WARNING, 1: logging.INFO, 2: logging.INFO, 3: logging.DEBUG}
 RELOAD_PATIENCE = 5.0  # seconds
@@ -35,22 +38,25 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
         add("--queues", metavar="a,b", type=_names, help="serve these queues only (default: all)")
+        add("--processes", type=int, metavar="N", help="run N worker processes under a supervisor (0: one, without)")
         add("--threads", type=int, help="sync tasks at once")
         add("--async-concurrency", type=int, help="async tasks at once")
         add("--burst", action="store_true", help="end when nothing is ready")
-        add("--max-jobs", type=int, metavar="N", help="end after N jobs were started")
+        add("--max-jobs", type=int, metavar="N", help="end, or be replaced, after N jobs were started")
+        add("--max-memory", type=int, metavar="MB", help="end, or be replaced, when the process takes more memory")
         add("--database", default=DEFAULT_DB_ALIAS, metavar="alias", help="the database that holds the jobs")
         add("--name", default="", help="what this worker is called in logs and runs (default: host:pid)")
         add("--grace", type=float, metavar="SECONDS", help="after a stop signal, running jobs have so long to end")
         add("--poll-interval", type=float, metavar="SECONDS", help="look for jobs at least so often")
         add("--noreload", action="store_true", help="with DEBUG, do not start again when code changes")
+        add("--child", type=_place, metavar="PLACE", help="what a supervisor says to its processes")
 
     def handle(self, *args: Any, **options: Any) -> None:
         signals = StopSignals()
-        worker_options = self._read(options)
+        worker_options, place = self._read(options), options["child"]
         if connections[worker_options.using].in_atomic_block:
             self._run_inline(worker_options)
-        elif self._reloads(worker_options, noreload=options["noreload"]):
+        elif place is None and options["processes"] is None and self._reloads(worker_options, options["noreload"]):
             # In the reloader's thread a refusal is a traceback, and a process that waits for ever.
             self._check_tables(worker_options.using)
             connections[worker_options.using].close()
@@ -58,9 +64,44 @@ class Command(BaseCommand):
         else:
             signals.install()
             try:
-                self._run(worker_options, signals, options["verbosity"])
+                if place is None and self._is_supervised(worker_options, asked=options["processes"]):
+                    self._supervise(worker_options, signals, options["verbosity"])
+                else:
+                    self._run(worker_options, signals, options["verbosity"], place)
             finally:
                 signals.restore()
+
+    def _is_supervised(self, worker_options: WorkerOptions, *, asked: int | None) -> bool:
+        if not worker_options.processes:
+            return False
+        # The processes are started by the same command line.
+        if os.name == "posix" and getattr(self, "_called_from_command_line", False):
+            return True
+        if asked:
+            raise CommandError("--processes needs a POSIX system, and `manage.py runworker` as the command line.")
+        return False
+
+    def _supervise(self, worker_options: WorkerOptions, signals: StopSignals, verbosity: int) -> None:
+        self._check_tables(worker_options.using)
+        connections[worker_options.using].close()
+        with _console_log(verbosity):
+            supervisor = Supervisor(
+                worker_options.processes,
+                autoreload.get_child_arguments(),
+                using=worker_options.using,
+                grace=worker_options.grace.total_seconds(),
+                ends_when_done=worker_options.burst,
+            )
+            signals.attach(supervisor.stop)
+            self._say(worker_options, verbosity)
+            code = supervisor.run()
+        if code:
+            sys.exit(code)
+
+    def _say(self, worker_options: WorkerOptions, verbosity: int) -> None:
+        if verbosity > 0:
+            self.stdout.write(banner(worker_options))
+            self.stdout.flush()
 
     def _read(self, options: dict[str, Any]) -> WorkerOptions:
         using = options["database"]
@@ -75,6 +116,8 @@ class Command(BaseCommand):
                 async_concurrency=options["async_concurrency"],
                 burst=options["burst"],
                 max_jobs=options["max_jobs"],
+                max_memory=options["max_memory"],
+                processes=options["processes"],
                 name=options["name"],
                 grace=options["grace"],
                 poll_interval=options["poll_interval"],
@@ -82,8 +125,9 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(str(error)) from None
 
-    def _reloads(self, worker_options: WorkerOptions, *, noreload: bool) -> bool:
-        return settings.DEBUG and not noreload and not worker_options.burst and worker_options.max_jobs is None
+    def _reloads(self, worker_options: WorkerOptions, noreload: bool) -> bool:
+        is_limited = worker_options.burst or worker_options.max_jobs or worker_options.max_memory
+        return settings.DEBUG and not noreload and not is_limited
 
     def _run_inline(self, worker_options: WorkerOptions) -> None:
         if not worker_options.burst:
@@ -106,14 +150,17 @@ class Command(BaseCommand):
         finally:
             ended.set()
 
-    def _run(self, worker_options: WorkerOptions, signals: StopSignals, verbosity: int) -> None:
+    def _run(
+        self, worker_options: WorkerOptions, signals: StopSignals, verbosity: int, place: Place | None = None
+    ) -> None:
         self._check_tables(worker_options.using)
         with _console_log(verbosity):
-            worker = Worker(worker_options)
-            signals.attach(worker.stop)
-            if verbosity > 0:
-                self.stdout.write(banner(worker_options))
-                self.stdout.flush()
+            if place is None:
+                worker = Worker(worker_options)
+                signals.attach(worker.stop)
+                self._say(replace(worker_options, processes=0), verbosity)
+            else:
+                worker = _tethered(worker_options, signals, place)
             code = worker.run()
         # The reloader ends the process itself, with the exit code by which it is started again.
         is_reloading = threading.current_thread() is not threading.main_thread()
@@ -132,6 +179,23 @@ class Command(BaseCommand):
                 f"Database {using!r} lacks {len(missing)} migrations of django_jobs, first {missing[0]!r}. "
                 "Run manage.py migrate first."
             )
+
+
+def _tethered(worker_options: WorkerOptions, signals: StopSignals, place: Place) -> Worker:
+    """A supervisor's worker."""
+    name = worker_options.name and f"{worker_options.name}-{place.number}"
+    worker = Worker(replace(worker_options, name=name), place.open_marks())
+    stops = Stops(worker.stop)
+    signals.attach(stops.signal)
+    Tether(place.pipe, stops)
+    return worker
+
+
+def _place(text: str) -> Place:
+    try:
+        return Place.parse(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("It is for the supervisor of --processes alone.") from None
 
 
 def _names(text: str) -> list[str]:
