@@ -442,12 +442,27 @@ _MENDS: Sequence[tuple[type | tuple[type, ...], str]] = [
 _PLAIN_TYPES = frozenset({str, int, bool, type(None)})
 
 
+class JSONText(str):
+    """JSON that nobody has parsed yet; a plain str is a value."""
+
+    __slots__ = ()
+
+
+# Past the whitespace that json.loads looks for: what a column of JSON is read back as has none around it.
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
 def decode_call(value: object) -> tuple[list[object], dict[str, object]]:
-    """Read parsed JSON that `encode_call` wrote. Parts of it may be handed on uncopied.
+    """Read JSON that `encode_call` wrote, parsed or as a database gives its text. Parts may be handed on uncopied.
 
     Raises:
         UnreadablePayload: it is anything else.
     """
+    if type(value) is JSONText:
+        try:
+            value = _scan(value, 0)[0]
+        except (ValueError, RecursionError, StopIteration) as error:
+            raise UnreadablePayload("A stored call is JSON that Python cannot parse.") from error
     if type(value) is not dict or value.keys() != _CALL_KEYS:
         raise UnreadablePayload('A stored call is not of the form {"args": [...], "kwargs": {...}}.')
     args, kwargs = value["args"], value["kwargs"]

@@ -26,7 +26,7 @@ class ClaimedRun(NamedTuple):
     interruptions: int
     key: str | None
     uniqueness: str
-    payload: Any  # parsed JSON, read by `codec.decode_call`
+    payload: Any  # parsed JSON, or its codec.JSONText; read by `codec.decode_call`
     options: dict[str, Any] | None  # overrides of the task's own: max_attempts, timeout (seconds)
     enqueued_at: datetime
     run_at: datetime
@@ -38,6 +38,9 @@ class WorkerIdentity(NamedTuple):
 
     id: UUID
     name: str
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # a UUID computes its hash each time, in Python
 
 
 class Then(enum.Enum):

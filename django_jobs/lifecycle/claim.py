@@ -17,6 +17,7 @@ from django.db.models.functions import Least
 from django.utils.timezone import get_default_timezone
 
 from django_jobs import logs
+from django_jobs.codec import JSONText
 from django_jobs.database import Clock, forced_index, lock_rows, read_clock, seconds_until_sql, write_transaction
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
@@ -173,17 +174,18 @@ _RETURNING = ", ".join(
     f"date_part('epoch', job.{name}) AS {name}" if name in _TIMES else f"job.{name}" for name in _FIELDS
 )
 # Two steps of one PostgreSQL statement: pick and mark. Parameters: the queue, those of `beyond`, the limit, the worker.
-# The status is part of the text: a prepared statement's generic plan could not use an index over one status. The rows
-# are found by an array of ids: joined to `picked`, all are read where the statistics are those of an empty table.
+# The status is part of the text: a prepared statement's generic plan could not use an index over one status. A locked
+# row stays where it is, so that the second step finds it by its place (ctid), whatever the statistics say; one that was
+# changed since the statement began is not found there, and is left to the next claim.
 CLAIM = f"""
     picked AS MATERIALIZED (
-        SELECT id FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s{{beyond}}
+        SELECT ctid AS place FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s{{beyond}}
         ORDER BY priority DESC, run_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
     ), claimed AS (
         UPDATE django_jobs_job AS job
         SET status = 'running', claim_number = claim_number + 1, attempt = least(attempt, {MOST - 1}) + 1,
             worker_id = %s, claimed_at = statement_timestamp(), waiting_since = NULL
-        WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
+        WHERE job.ctid = ANY(ARRAY(SELECT place FROM picked))
         RETURNING {_RETURNING}
     )"""
 _CLAIM = f"WITH {CLAIM} SELECT * FROM claimed ORDER BY priority DESC, run_at, id"
@@ -211,7 +213,7 @@ def read_claimed(rows: Iterable[Sequence[Any]], *, using: str) -> list[ClaimedRu
     moments = _Moments(connections[using].timezone or get_default_timezone())
     return [
         ClaimedRun._make(
-            (*row[:_PLAIN], _parsed(row[-5]), _parsed(row[-4]), moments[row[-3]], moments[row[-2]], moments[row[-1]])
+            (*row[:_PLAIN], JSONText(row[-5]), _parsed(row[-4]), moments[row[-3]], moments[row[-2]], moments[row[-1]])
         )
         for row in rows
     ]
@@ -233,15 +235,11 @@ class _Moments(dict[float, datetime]):
         return moment
 
 
-# Past the whitespace that json.loads looks for: a column of JSON is read back without any.
-_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
-
-
 def _parsed(text: str | None) -> Any:
     """A JSON column's value, or its text where Python cannot parse it: one job must not stop the rest of its batch."""
     try:
-        return None if text is None else _scan(text, 0)[0]
-    except (ValueError, RecursionError, StopIteration):
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
         return text
 
 

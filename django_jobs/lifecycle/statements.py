@@ -2,6 +2,8 @@
 
 A success moves its row from Job to JobRun; a retry, and a run handed back, leaves a JobRun and sends its row on its
 way. Both lock their rows by FOR UPDATE SKIP LOCKED, so that they wait for nobody, and both repeat the fence under it.
+A locked row stays where it is, so that it is found again by its place (ctid) for less than by its id; one that was
+changed since the statement began is not found there, and is left to the next time.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from django_jobs.statuses import RunStatus, Uniqueness
 
 _HELD = """
     {name} AS MATERIALIZED (
-        SELECT job.id FROM django_jobs_job AS job
+        SELECT job.ctid AS place FROM django_jobs_job AS job
         JOIN {outcome} AS o ON o.job_id = job.id AND o.claim_number = job.claim_number
         WHERE job.id = ANY(ARRAY(SELECT job_id FROM {outcome})) AND job.status = 'running' AND job.worker_id = %s
         FOR UPDATE OF job {lock}
@@ -33,7 +35,9 @@ SUCCEED = f"""
         SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::float8[], %s::float8[], %s::text[], %s::interval[])
             AS o(job_id, claim_number, started_after, duration, result, key_ttl)
     ), {_HELD.format(name="held", outcome="success", lock="{lock}")}, gone AS (
-        DELETE FROM django_jobs_job AS job WHERE job.id = ANY(ARRAY(SELECT id FROM held)) RETURNING job.*
+        DELETE FROM django_jobs_job AS job WHERE job.ctid = ANY(ARRAY(SELECT place FROM held))
+        RETURNING id, claim_number, attempt, task_name, queue_name, priority, enqueued_at, run_at, claimed_at, payload,
+            key, uniqueness
     ), succeeded AS (
         {_RUN}
         SELECT gone.id, gone.claim_number, attempt, 'succeeded', true, task_name, queue_name, %s, {_TIMES}, '',
@@ -71,7 +75,7 @@ SEND_BACK = f"""
             END,
             failures = failures + failure, crashes = crashes + crash, interruptions = interruptions + interruption
         FROM ending
-        WHERE job.id = ANY(ARRAY(SELECT id FROM sent)) AND ending.job_id = job.id
+        WHERE job.ctid = ANY(ARRAY(SELECT place FROM sent)) AND ending.job_id = job.id
         RETURNING job.id, job.claim_number, attempt, task_name, queue_name, claimed_at, run_at, started_after, duration,
             ending.status, error_type, error_text, traceback
     ), ended AS (
@@ -133,7 +137,7 @@ def return_parameters(outcomes: Sequence[Outcome], worker: WorkerIdentity) -> li
 
 def _fences_and_times(outcomes: Sequence[Outcome]) -> list[str]:
     return [
-        _array([each.run.job_id.hex for each in outcomes]),
+        _array([f"{each.run.job_id.int:032x}" for each in outcomes]),
         _array([str(each.run.claim_number) for each in outcomes]),
         _array([f"{each.started_after:.6f}" for each in outcomes]),
         _array([f"{each.duration:.6f}" for each in outcomes]),

@@ -67,6 +67,14 @@ class AsyncLoop:
     def queued(self) -> int:
         return len(self._waiting)
 
+    @property
+    def oldest_claim(self) -> float | None:
+        """When the first of those that wait was claimed."""
+        try:
+            return self._waiting[0].claimed
+        except IndexError:
+            return None
+
     def running(self) -> list[Attempt]:
         return list(self._running)
 

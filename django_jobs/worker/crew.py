@@ -80,6 +80,12 @@ class Crew:
             self._loop.low_water = self.prefetch.ahead(self._loop.count) // 2
             self._loop.submit(async_attempts)
 
+    @property
+    def oldest_claim(self) -> float | None:
+        """When the first of those that wait was claimed."""
+        claims = [self._threads.oldest_claim, self._loop.oldest_claim if self._loop else None]
+        return min((each for each in claims if each is not None), default=None)
+
     def help_out(self) -> None:
         """Wake every idle thread if something waits for longer than it should: a task took longer than it used to."""
         oldest = self._threads.oldest_claim

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-MOST_AHEAD = 300  # jobs: about what one statement costs, their threads work off meanwhile
+MOST_AHEAD = 600  # jobs: while a statement writes and claims one half, the threads work off the other
 WORK_AHEAD = 0.05  # seconds
-WORTH_A_THREAD = 0.01  # seconds of work
+WORTH_A_THREAD = 0.025  # seconds of work
 WEIGHT = 0.1  # of the newest duration in the mean
 LONGEST_COUNTED = 1.0  # seconds; one long run must not hide a hundred short ones for long
 

@@ -230,8 +230,8 @@ class Worker:
 
     def _return_stranded(self) -> None:
         """Hand back what was claimed ahead, if something slow keeps the threads from it."""
-        oldest = time.monotonic() - STRANDED_AFTER
-        if any(not attempt.is_started and attempt.claimed < oldest for attempt in self._ledger.in_flight):
+        oldest = self._crew.oldest_claim
+        if oldest is not None and time.monotonic() - oldest > STRANDED_AFTER:
             self._hand_back(self._crew.take_back())
             self._crew.prefetch.forget()
 

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs import cancel, enqueue, enqueue_many, registry
+from django_jobs import cancel, codec, enqueue, enqueue_many, registry
 from django_jobs.database import Clock, read_clock
 from django_jobs.lifecycle import claim, release
 from django_jobs.models import Job, JobRun
@@ -34,7 +34,7 @@ def take(
 
 
 def labels(runs: Sequence[ClaimedRun]) -> list[Any]:
-    return [run.payload["args"][0] for run in runs]
+    return [codec.decode_call(run.payload)[0][0] for run in runs]
 
 
 @pytest.mark.django_db
@@ -128,7 +128,7 @@ def test_claim_says_what_it_took() -> None:
     job = Job.objects.get()
     assert (run.job_id, run.claim_number, run.attempt, run.task_name) == (handle.id, 1, 1, echo.name)
     assert (run.queue_name, run.priority, run.key, run.uniqueness) == ("q", 3, "k", "ever")
-    assert (run.payload, run.options) == ({"args": [1], "kwargs": {"a": 2}}, {"max_attempts": 2})
+    assert (codec.decode_call(run.payload), run.options) == (([1], {"a": 2}), {"max_attempts": 2})
     assert (run.failures, run.crashes, run.interruptions) == (0, 0, 0)
     assert before <= run.claimed_at <= read_clock("default")
     assert (run.run_at, run.enqueued_at, run.claimed_at) == (job.run_at, job.enqueued_at, job.claimed_at)

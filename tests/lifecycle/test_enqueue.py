@@ -19,6 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from django_jobs import (
     JobDoesNotExist,
     aenqueue,
+    codec,
     enqueue,
     enqueue_many,
     enqueue_on_commit,
@@ -45,7 +46,7 @@ def test_job_and_data_commit_together_and_are_not_seen_before() -> None:
     runs = claim_all(worker)
 
     assert seen == []
-    assert [run.payload["args"] for run in runs] == [[str(row.pk)]]
+    assert [codec.decode_call(run.payload)[0] for run in runs] == [[str(row.pk)]]
     assert Effect.objects.filter(pk=row.pk).exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs import enqueue, enqueue_many, get_job
+from django_jobs import codec, enqueue, enqueue_many, get_job
 from django_jobs.database import Clock
 from django_jobs.lifecycle import claim, extend, quarantine, rescue
 from django_jobs.models import DeadLetter, Job, JobRun, Worker
@@ -56,7 +56,7 @@ def test_suspects_are_claimed_one_at_a_time_each_in_its_turn() -> None:
 
     runs = [run for _ in range(4) for run in take(worker)]
 
-    assert [run.payload["args"] for run in runs] == [["0"], ["1"], ["2"]]
+    assert [codec.decode_call(run.payload)[0] for run in runs] == [["0"], ["1"], ["2"]]
     assert {(run.attempt, run.crashes) for run in runs} == {(2, 1)}
     assert extend.held(worker, using="default") == {run[:2] for run in runs}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import gc
 import logging
 import os
 import sys
@@ -161,13 +162,22 @@ class Command(BaseCommand):
                 self._say(replace(worker_options, processes=0), verbosity)
             else:
                 worker = _tethered(worker_options, signals, place)
+            if self._has_process:
+                # What is loaded by now stays loaded: the collector shall not look through it again and again.
+                gc.collect()
+                gc.freeze()
             code = worker.run()
         # The reloader ends the process itself, with the exit code by which it is started again.
         is_reloading = threading.current_thread() is not threading.main_thread()
-        if worker.has_leftovers and not is_reloading and getattr(self, "_called_from_command_line", False):
+        if worker.has_leftovers and not is_reloading and self._has_process:
             _leave(code)
         if code:
             sys.exit(code)
+
+    @property
+    def _has_process(self) -> bool:
+        """Whether the process is there for this command alone."""
+        return getattr(self, "_called_from_command_line", False)
 
     def _check_tables(self, using: str) -> None:
         try:
