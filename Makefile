@@ -6,7 +6,7 @@ PY := .venv/bin/python
 # DATABASE_URL wins; without one, this starts an embedded PostgreSQL for the command that follows.
 WITH_DATABASE := $(PY) example_project/services/postgres.py
 
-.PHONY: help demo serve test bench lint types clean
+.PHONY: help demo serve test chaos mutants bench lint types clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 12
@@ -19,6 +19,12 @@ serve: .venv/.ready-example  ## leave the shop running and print the admin's add
 
 test: .venv/.ready-test  ## run the suite, on DATABASE_URL or on an embedded PostgreSQL
 	@$(WITH_DATABASE) --no-fsync -- $(PY) -m pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
+
+chaos: .venv/.ready-test  ## kill workers, cut wires and restart PostgreSQL for CHAOS_SECONDS, then audit what became of each job
+	@$(PY) -m tests.chaos
+
+mutants: .venv/.ready-test  ## take out one guard after the other, and see a test go red for each
+	@$(WITH_DATABASE) --no-fsync -- $(PY) tools/mutants.py $(ARGS)
 
 bench: .venv/.ready-bench  ## measure the app beside its database's own limit, on DATABASE_URL or an embedded PostgreSQL
 	@$(WITH_DATABASE) -- $(PY) -m benchmarks $(ARGS)
