@@ -256,26 +256,35 @@ def hold_snapshot() -> None:
 @contextmanager
 def a_big_table(*, has_statistics: bool = True) -> Iterator[None]:
     """200,000 due next week, 200,000 parked, 20,000 running; without statistics those of a drained queue."""
+    with connection.cursor() as cursor:
+        # It would bring the statistics up to date at a moment of its own choosing.
+        cursor.execute("ALTER TABLE django_jobs_job SET (autovacuum_enabled = off)")
+        try:
+            _fill(cursor)
+            if has_statistics:
+                cursor.execute("ANALYZE django_jobs_job")
+            yield
+        finally:
+            cursor.execute("ALTER TABLE django_jobs_job RESET (autovacuum_enabled)")
+
+
+def _fill(cursor: Any) -> None:
     enqueue_many([note.bind("x")] * 1_000)
     Job.objects.all().delete()
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE django_jobs_job")
-        for status, amount, extra in (
-            ("scheduled", 200_000, "NULL, NULL"),
-            ("waiting", 200_000, "NULL, now()"),
-            ("running", 20_000, "gen_random_uuid(), NULL"),
-        ):
-            cursor.execute(
-                "INSERT INTO django_jobs_job (id, task_name, queue_name, priority, status, run_at, enqueued_at,"
-                " payload, uniqueness, claim_number, attempt, failures, crashes, interruptions, worker_id,"
-                " waiting_since, claimed_at) SELECT gen_random_uuid(), 'gone.task', 'default', 0, %s,"
-                f" now() + interval '7 days', now(), '{{}}', '', 1, 0, 0, 0, 0, {extra}, now()"
-                " FROM generate_series(1, %s)",
-                [status, amount],
-            )
-        if has_statistics:
-            cursor.execute("ANALYZE django_jobs_job")
-    yield
+    cursor.execute("ANALYZE django_jobs_job")
+    for status, amount, extra in (
+        ("scheduled", 200_000, "NULL, NULL"),
+        ("waiting", 200_000, "NULL, now()"),
+        ("running", 20_000, "gen_random_uuid(), NULL"),
+    ):
+        cursor.execute(
+            "INSERT INTO django_jobs_job (id, task_name, queue_name, priority, status, run_at, enqueued_at,"
+            " payload, uniqueness, claim_number, attempt, failures, crashes, interruptions, worker_id,"
+            " waiting_since, claimed_at) SELECT gen_random_uuid(), 'gone.task', 'default', 0, %s,"
+            f" now() + interval '7 days', now(), '{{}}', '', 1, 0, 0, 0, 0, {extra}, now()"
+            " FROM generate_series(1, %s)",
+            [status, amount],
+        )
 
 
 @pytest.mark.postgres
