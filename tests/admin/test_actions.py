@@ -16,6 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_jobs.admin import actions
+from django_jobs.ids import job_id
 from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.statuses import JobStatus, LetterStatus, RunStatus
 from tests.admin.pages import Asker, address, hidden_fields, messages_of, ticked
@@ -264,9 +265,7 @@ def test_twenty_thousand_letters_are_replayed(ask: Asker) -> None:
     one = DeadLetterFactory.build()
     fields = [field.name for field in DeadLetter._meta.fields if field.name not in {"id", "job_id"}]
     columns = {name: getattr(one, name) for name in fields}
-    DeadLetter.objects.bulk_create(
-        (DeadLetter(job_id=JobFactory.build().id, **columns) for _ in range(20_000)), batch_size=500
-    )
+    DeadLetter.objects.bulk_create((DeadLetter(job_id=job_id(), **columns) for _ in range(20_000)), batch_size=500)
 
     asked = ask.act("replay", DeadLetter.objects.latest("pk"), across=True)
     page = ask.confirm(asked, DeadLetter)

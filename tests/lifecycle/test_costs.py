@@ -255,7 +255,7 @@ def hold_snapshot() -> None:
 
 @contextmanager
 def a_big_table(*, has_statistics: bool = True) -> Iterator[None]:
-    """200,000 due next week, 200,000 parked, 20,000 running; without statistics those of a drained queue."""
+    """50,000 due next week, 50,000 parked, 5,000 running; without statistics those of a drained queue."""
     with connection.cursor() as cursor:
         # It would bring the statistics up to date at a moment of its own choosing.
         cursor.execute("ALTER TABLE django_jobs_job SET (autovacuum_enabled = off)")
@@ -273,9 +273,9 @@ def _fill(cursor: Any) -> None:
     Job.objects.all().delete()
     cursor.execute("ANALYZE django_jobs_job")
     for status, amount, extra in (
-        ("scheduled", 200_000, "NULL, NULL"),
-        ("waiting", 200_000, "NULL, now()"),
-        ("running", 20_000, "gen_random_uuid(), NULL"),
+        ("scheduled", 50_000, "NULL, NULL"),
+        ("waiting", 50_000, "NULL, now()"),
+        ("running", 5_000, "gen_random_uuid(), NULL"),
     ):
         cursor.execute(
             "INSERT INTO django_jobs_job (id, task_name, queue_name, priority, status, run_at, enqueued_at,"
