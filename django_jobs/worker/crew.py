@@ -48,7 +48,8 @@ class Crew:
         """How many jobs may be claimed, of whichever kind they turn out to be."""
         room = self._threads.count + self.prefetch.ahead(self._threads.count) - ledger.sync_count
         if self._loop is not None:
-            room = min(room, self._loop.count + self.prefetch.ahead(self._loop.count) - ledger.async_count)
+            async_room = self._loop.count + self.prefetch.ahead(self._loop.count) - ledger.async_count
+            room = self.prefetch.room(room, async_room)
         return max(room, 0)
 
     @property
@@ -70,6 +71,8 @@ class Crew:
                 taken[kind].append(attempt)
             else:
                 refused.append(attempt)
+        if attempts:
+            self.prefetch.meet(sum(attempt.task.is_async for attempt in attempts), len(attempts))
         self._hand_over(taken[False], taken[True])
         return refused
 

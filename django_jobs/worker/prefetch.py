@@ -19,6 +19,7 @@ class Prefetch:
         self.work_ahead = work_ahead
         self._means: dict[str, float] = {}
         self._mix: float | None = None  # over all tasks, as they come
+        self._async_share: float | None = None  # of the jobs claimed last
 
     def measure(self, task_name: str, duration: float) -> None:
         """Take in how long (in seconds) a run took."""
@@ -39,6 +40,24 @@ class Prefetch:
             return 0
         # Never below a microsecond, which no call is.
         return min(self.most_ahead, int(slots * self.work_ahead / max(self._mix, 1e-6)))
+
+    def meet(self, async_count: int, count: int) -> None:
+        """Take in how many of so many claimed jobs are async."""
+        newest = async_count / count
+        known = self._async_share
+        self._async_share = newest if known is None else known + WEIGHT * (newest - known)
+
+    def room(self, sync_room: int, async_room: int) -> int:
+        """How many jobs may be claimed if there is room for so many of each kind: as many as the last ones let expect.
+
+        Nobody can ask for jobs of one kind, but what is all of one kind shall not wait for room of the other.
+        """
+        share = self._async_share
+        if share is None:
+            return min(sync_room, async_room)
+        rooms = [sync_room / (1 - share)] if share < 1 else []
+        rooms += [async_room / share] if share > 0 else []
+        return math.floor(min(rooms))
 
     def threads_for(self, count: int) -> int:
         """How many threads so many jobs are worth."""

@@ -226,6 +226,32 @@ class TestPrefetch:
         prefetch.forget()
         assert prefetch.ahead(5) == 0
 
+    @pytest.mark.parametrize(
+        ("claims", "room"),
+        [
+            ([], 5),  # nothing is known
+            ([(0, 5)], 5),
+            ([(5, 5)], 100),
+            ([(5, 5), (0, 5)], 50),  # one in ten may be sync: five of fifty
+            ([(1, 2)], 10),
+        ],
+    )
+    def test_room_of_one_kind_bounds_the_other_as_far_as_it_is_claimed(
+        self, claims: list[tuple[int, int]], room: int
+    ) -> None:
+        prefetch = Prefetch()
+        for async_count, count in claims:
+            prefetch.meet(async_count, count)
+        assert prefetch.room(5, 100) == pytest.approx(room, abs=1)
+
+    def test_no_room_for_a_kind_that_is_claimed_is_no_room(self) -> None:
+        prefetch = Prefetch()
+        prefetch.meet(9, 10)
+        assert prefetch.room(0, 100) == 0
+        prefetch = Prefetch()
+        prefetch.meet(10, 10)
+        assert prefetch.room(0, 100) == 100
+
 
 class TestInbox:
     def test_bell_rung_before_the_wait_is_heard(self) -> None:
