@@ -1,4 +1,8 @@
-"""What more workers on one queue cost the database: statements per job, and how long one waits for another's lock."""
+"""What more workers on one queue cost the database: statements per job, and how long one waits for another's lock.
+
+Statements are counted while the queue is full, from the first tenth of the jobs to the last: what each worker asks at
+its start, and when it finds nothing more, is no matter of the jobs.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import drains
+from benchmarks import drains, marks
 from benchmarks.bench import Bench
 from benchmarks.lines import Line, Rule, Sample
 from benchmarks.server import Connection
@@ -20,7 +25,8 @@ MOST = 40  # workers
 CONNECTIONS = 4  # of a worker: it claims, extends its lease, listens, and looks after others
 RESERVE = 15  # connections
 LOOK = 0.02  # seconds
-FLUSH = 1.1  # seconds after which a server process has told its counts
+FULL = (0.1, 0.9)  # of the jobs: in between, statements are counted
+REST = 3.0  # seconds for the workers to come to rest
 
 
 class Wait(NamedTuple):
@@ -32,7 +38,7 @@ class Wait(NamedTuple):
 
 def measure(bench: Bench) -> Iterator[Line]:
     counts = (1, 4) if bench.short else _counts(bench)
-    jobs = bench.of(100_000, 5_000)  # many, or the last looks of each worker, which find nothing, would weigh too much
+    jobs = bench.of(100_000, 10_000)
     unit = f" {bench.server.statement_unit}"
     alone = Sample(unit)
     longest = Wait(0.0, "")
@@ -77,18 +83,22 @@ def _measure(bench: Bench, processes: int, jobs: int) -> tuple[float, Wait]:
         drains.started(bench, bench.app, connection, "mark", processes=processes) as (crew, path),
     ):
         _wait_for_workers(connection, crew, processes)
-        time.sleep(FLUSH)
-        idle = _idle_rate(bench, bench.of(3, 2))
-        before = bench.server.statements(bench.app.name)
+        time.sleep(REST)
         with _watched_locks(bench, connection.info.dbname) as waits:
             bench.app.fill(connection, "mark", jobs)
             connection.execute("NOTIFY django_jobs, 'default'")
+            counts = [_counted(bench, path, int(share * jobs), crew) for share in FULL]
             drains.wait_for(path, jobs, crew, drains.PATIENCE)
             drains.wait_until_done(bench.app, connection, crew)
-        time.sleep(FLUSH)
-        statements = bench.server.statements(bench.app.name) - before - idle * FLUSH
         drains.check(path, jobs)
-    return max(statements, 0.0) / jobs, max(waits, default=Wait(0.0, ""))
+    (first_jobs, first), (last_jobs, last) = counts
+    return (last - first) / (last_jobs - first_jobs), max(waits, default=Wait(0.0, ""))
+
+
+def _counted(bench: Bench, path: Path, jobs: int, crew: Workers) -> tuple[int, int]:
+    """How many jobs have started, and how many statements there were, once so many have."""
+    drains.wait_for(path, jobs, crew, drains.PATIENCE)
+    return marks.count(path), bench.server.statements(bench.app.name)
 
 
 def _wait_for_workers(connection: Connection, crew: Workers, processes: int) -> None:
@@ -103,13 +113,6 @@ def _wait_for_workers(connection: Connection, crew: Workers, processes: int) -> 
         time.sleep(0.1)
 
 
-def _idle_rate(bench: Bench, seconds: float) -> float:
-    """Statements per second of workers with nothing to do."""
-    before = bench.server.statements(bench.app.name)
-    time.sleep(seconds)
-    return (bench.server.statements(bench.app.name) - before) / seconds
-
-
 @contextmanager
 def _watched_locks(bench: Bench, database: str) -> Iterator[list[Wait]]:
     """Look at the locks of that database for the block, and keep how long each look found somebody waiting."""
@@ -117,9 +120,13 @@ def _watched_locks(bench: Bench, database: str) -> Iterator[list[Wait]]:
     stop = threading.Event()
 
     def watch() -> None:
+        seen: set[tuple[int, float]] = set()
         with bench.server.connect(database) as connection:
             while not stop.wait(LOOK):
-                found.extend(Wait(float(seconds), what) for seconds, what in connection.execute(_WAITS, [database]))
+                rows = connection.execute(_WAITS, [database]).fetchall()
+                # What is seen once may be none: SKIP LOCKED asks for a lock too, and shows the start of an older wait.
+                found.extend(Wait(float(seconds), what) for *key, seconds, what in rows if tuple(key) in seen)
+                seen = {(pid, start) for pid, start, *_ in rows}
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -131,8 +138,8 @@ def _watched_locks(bench: Bench, database: str) -> Iterator[list[Wait]]:
 
 
 _WAITS = """
-    SELECT extract(epoch FROM clock_timestamp() - lock.waitstart),
+    SELECT lock.pid, lock.waitstart, extract(epoch FROM clock_timestamp() - lock.waitstart),
         concat_ws(' ', lock.mode, 'on', lock.locktype, lock.relation::regclass, 'by', left(session.query, 100))
     FROM pg_locks lock JOIN pg_stat_activity session ON session.pid = lock.pid
-    WHERE NOT lock.granted AND lock.waitstart IS NOT NULL AND session.datname = %s
-    ORDER BY lock.waitstart LIMIT 1"""
+    WHERE NOT lock.granted AND lock.waitstart IS NOT NULL AND session.wait_event_type = 'Lock'
+        AND session.datname = %s"""
