@@ -6,6 +6,7 @@ import math
 
 MOST_AHEAD = 600  # jobs: while a statement writes and claims one half, the threads work off the other
 WORK_AHEAD = 0.05  # seconds
+SHORT = 1.2  # times that: what waits for 50 ms and computes a little besides is short
 WORTH_A_THREAD = 0.025  # seconds of work
 WEIGHT = 0.1  # of the newest duration in the mean
 LONGEST_COUNTED = 1.0  # seconds; one long run must not hide a hundred short ones for long
@@ -36,7 +37,7 @@ class Prefetch:
     def ahead(self, slots: int) -> int:
         """How many jobs may wait for so many threads."""
         # Long ones never: `is_short` would refuse them, and they would be handed back only to be claimed again.
-        if self._mix is None or self._mix > self.work_ahead:
+        if self._mix is None or self._mix > SHORT * self.work_ahead:
             return 0
         # Never below a microsecond, which no call is.
         return min(self.most_ahead, int(slots * self.work_ahead / max(self._mix, 1e-6)))
@@ -65,4 +66,4 @@ class Prefetch:
 
     def is_short(self, task_name: str) -> bool:
         """Whether a job of the task may wait here behind others."""
-        return self._means.get(task_name, LONGEST_COUNTED) <= self.work_ahead
+        return self._means.get(task_name, LONGEST_COUNTED) <= SHORT * self.work_ahead

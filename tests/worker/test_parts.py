@@ -204,7 +204,7 @@ class TestPrefetch:
 
     @pytest.mark.parametrize(
         ("duration", "slots", "ahead"),
-        [(0.000_01, 5, MOST_AHEAD), (0.01, 5, 25), (0.05, 100, 100), (0.05, 5, 5), (0.06, 100, 0), (0.3, 5, 0)],
+        [(0.000_01, 5, MOST_AHEAD), (0.01, 5, 25), (0.05, 100, 100), (0.05, 5, 5), (0.055, 100, 90), (0.07, 100, 0)],
     )
     def test_jobs_claimed_ahead_are_bounded_by_number_and_by_50_ms_of_work(
         self, duration: float, slots: int, ahead: int
