@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # From the ground up. A module may import from its own floor (without a circle) and from those below.
 FLOORS = [
-    {"exceptions", "statuses", "signals", "backoff", "errors", "runs", "ids", "database", "operations"},
+    {"exceptions", "statuses", "signals", "backoff", "errors", "runs", "ids", "database", "driver", "operations"},
     {"conf", "cron", "codec", "registry", "models", "context", "logs"},
     {"lifecycle", "execution", "observe"},
     {"api", "admin", "dashboard", "relay"},

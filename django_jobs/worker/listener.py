@@ -16,13 +16,9 @@ from uuid import uuid4
 from django.db import connections
 
 from django_jobs.conf import get_settings
+from django_jobs.driver import HAS_PSYCOPG, heard, is_psycopg
 from django_jobs.lifecycle.wake import CHANNEL
 from django_jobs.worker.outage import FIRST_PAUSE, LONGEST_PAUSE
-
-try:
-    from psycopg import Connection
-except ImportError:
-    Connection = None  # type: ignore[assignment,misc]
 
 ASK_EVERY = 30.0  # seconds of silence after which the connection is asked if it still lives
 PATIENCE = 5.0  # seconds after which an answer to that is missed
@@ -30,7 +26,7 @@ PATIENCE = 5.0  # seconds after which an answer to that is missed
 
 def can_listen(using: str) -> bool:
     """Whether this database and its driver wake workers."""
-    return Connection is not None and connections[using].vendor == "postgresql" and get_settings().NOTIFY
+    return HAS_PSYCOPG and connections[using].vendor == "postgresql" and get_settings().NOTIFY
 
 
 @contextmanager
@@ -42,7 +38,7 @@ def _own_connection(using: str) -> Iterator[Any]:
     wrapper.settings_dict = copy.deepcopy({**settings, **own})
     wrapper.connect()
     try:
-        yield wrapper.connection if isinstance(wrapper.connection, Connection) else None
+        yield wrapper.connection if is_psycopg(wrapper.connection) else None
     finally:
         wrapper.close()
 
@@ -131,9 +127,9 @@ class Listener:
         if not readable:
             self._ask(raw)
         # What came in with that answer is handed over too.
-        heard = {notice.payload for notice in raw.notifies(timeout=0)} if not self._is_stopped else set()
+        payloads = heard(raw) if not self._is_stopped else set()
         self._lived = time.monotonic()
-        for payload in heard:
+        for payload in payloads:
             if self._concerns(payload):
                 self._wake(payload)
 
