@@ -19,6 +19,7 @@ from django.utils.timezone import get_default_timezone
 from django_jobs import logs
 from django_jobs.codec import JSONText
 from django_jobs.database import Clock, forced_index, lock_rows, read_clock, seconds_until_sql, write_transaction
+from django_jobs.driver import statement_cursor
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
 from django_jobs.lifecycle.wake import wake_on_commit
@@ -27,6 +28,7 @@ from django_jobs.runs import ClaimedRun, WorkerIdentity
 from django_jobs.statuses import JobStatus, Uniqueness
 
 MOST = 2**31 - 1  # what the column of attempts holds: a row at its end must not stop the claim of the others
+MOST_AT_ONCE = 1000  # jobs that one statement claims
 PROMOTE_BATCH = 1000
 PARK_BATCH = 1000
 FIRST_MOMENT, LAST_MOMENT = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
@@ -45,21 +47,35 @@ def claim(
 ) -> list[ClaimedRun]:
     """Claim up to `limit` due jobs for a worker; with `queue_names` None of any queue. `found` is a look just taken.
 
-    Within a queue by priority, then run_at, then id; which queue comes first is drawn anew each time, so that a full
-    one starves no other. A job whose task is not in `known` is parked as `waiting` on the way, uncharged, and made
-    ready again by a worker that knows it.
+    Within a queue by priority, then run_at, then id. A job whose task is not in `known` is parked as `waiting` on the
+    way, uncharged, and made ready again by a worker that knows it.
     """
     found = found or look(queue_names, using=using)
-    if known.intersection(found.waiting):
-        _bring_back(known.intersection(found.waiting), queue_names, limit, using=using)
-        found = look(queue_names, using=using)
-    ready = found.ready
-    start = int(rand() * len(ready))
     runs: list[ClaimedRun] = []
-    for queue_name in (*ready[start:], *ready[:start]):
+    for queue_name in ready_queues(found, queue_names, limit, known, using=using, rand=rand):
         if len(runs) < limit:
             runs += claim_queue(worker, queue_name, limit - len(runs), known, using=using)
     return runs
+
+
+def ready_queues(
+    found: Found,
+    queue_names: Sequence[str] | None,
+    limit: int,
+    known: frozenset[str],
+    *,
+    using: str,
+    rand: Callable[[], float] = random.random,
+) -> list[str]:
+    """The queues to claim up to `limit` jobs from, after what waited for these tasks was made ready.
+
+    Which one comes first is drawn anew each time, so that a full one starves no other.
+    """
+    if known.intersection(found.waiting):
+        _bring_back(known.intersection(found.waiting), queue_names, limit, using=using)
+        found = look(queue_names, using=using)
+    start = int(rand() * len(found.ready))
+    return [*found.ready[start:], *found.ready[:start]]
 
 
 def promote(*, using: str) -> int:
@@ -73,23 +89,39 @@ def promote(*, using: str) -> int:
 # A loose index scan: one probe of the index per name, however many jobs there are. Not min(), which PostgreSQL takes
 # from all rows where its statistics say that there is only one.
 _NAMES = """
-    {column}s(name) AS (
-        SELECT (SELECT {column} FROM django_jobs_job WHERE status = '{status}' ORDER BY {column} LIMIT 1)
+    {names}(name) AS (
+        SELECT (SELECT {column} FROM django_jobs_job WHERE status = '{status}'{where} ORDER BY {column} LIMIT 1)
         UNION ALL
         SELECT (
-            SELECT job.{column} FROM django_jobs_job job WHERE job.status = '{status}' AND job.{column} > seen.name
-            ORDER BY job.{column} LIMIT 1
-        ) FROM {column}s AS seen WHERE seen.name IS NOT NULL
+            SELECT job.{column} FROM django_jobs_job job
+            WHERE job.status = '{status}'{until} AND job.{column} > seen.name ORDER BY job.{column} LIMIT 1
+        ) FROM {names} AS seen WHERE seen.name IS NOT NULL
     )"""
-_READY = _NAMES.format(column="queue_name", status="ready")
-_WAITING = _NAMES.format(column="task_name", status="waiting")
-_LOOK = f"""
-    WITH RECURSIVE {_READY}, {_WAITING}, due(seconds) AS (
-        SELECT {{seconds}} FROM django_jobs_job WHERE status = 'scheduled' ORDER BY run_at LIMIT 1
+
+
+def _names(names: str, column: str, status: str, *, after: str = "", until: str = "") -> str:
+    """A step called `names`: the values of a column, all of them or those after one, or those before one."""
+    return _NAMES.format(
+        names=names,
+        column=column,
+        status=status,
+        where=f" AND {column} {after or until}" if after or until else "",
+        until=f" AND job.{column} {until}" if until else "",
+    )
+
+
+_WAITING = _names("tasks", "task_name", "waiting")
+_LOOK = """
+    WITH RECURSIVE {queues}, {waiting}, due(seconds) AS (
+        SELECT {seconds} FROM django_jobs_job WHERE status = 'scheduled' ORDER BY run_at LIMIT 1
     )
     SELECT 'due', '', seconds FROM due
-    UNION ALL SELECT 'ready', name, NULL FROM queue_names WHERE name IS NOT NULL
-    UNION ALL SELECT 'waiting', name, NULL FROM task_names WHERE name IS NOT NULL"""
+    UNION ALL SELECT 'ready', name, NULL FROM queues WHERE name IS NOT NULL
+    UNION ALL SELECT 'waiting', name, NULL FROM tasks WHERE name IS NOT NULL"""
+_ALL_QUEUES = _names("queues", "queue_name", "ready")
+_OTHER_QUEUES = f"""{_names("lower", "queue_name", "ready", until="< %s")},
+    {_names("higher", "queue_name", "ready", after="> %s")},
+    queues(name) AS (SELECT name FROM lower UNION ALL SELECT name FROM higher)"""
 
 
 class Found(NamedTuple):
@@ -100,13 +132,18 @@ class Found(NamedTuple):
     due_in: float | None  # seconds until the next scheduled job is due, 0 or less if one is; None if there is none
 
 
-def look(queue_names: Sequence[str] | None, *, using: str) -> Found:
-    """See what there is to do, by one statement: it is all that an idle worker asks."""
+def look(queue_names: Sequence[str] | None, *, using: str, full: str | None = None) -> Found:
+    """See what there is to do, by one statement: it is all that an idle worker asks.
+
+    The queue named `full` counts as ready unseen: to find its first job would cost as much as to claim it, where
+    somebody's old snapshot keeps alive the index entries of those that went before.
+    """
+    queues, bounds = (_ALL_QUEUES, []) if full is None else (_OTHER_QUEUES, 3 * [full])
     seconds, params = seconds_until_sql(connections[using], "run_at")
-    with connections[using].cursor() as cursor:
-        cursor.execute(_LOOK.format(seconds=seconds), params)
+    with statement_cursor(using) as cursor:
+        cursor.execute(_LOOK.format(queues=queues, waiting=_WAITING, seconds=seconds), [*bounds, *params])
         found = cursor.fetchall()
-    ready = {name for kind, name, _ in found if kind == "ready"}
+    ready = {name for kind, name, _ in found if kind == "ready"} | ({full} if full is not None else set())
     waiting = [name for kind, name, _ in found if kind == "waiting"]
     due_in = [float(seconds) for kind, _, seconds in found if kind == "due"]
     asked_for = sorted(ready) if queue_names is None else queue_names
@@ -142,10 +179,11 @@ def claim_queue(
     claim_rows = _claim_postgres if connections[using].vendor == "postgresql" else _claim_portable
     runs: list[ClaimedRun] = []
     while len(runs) < limit:
-        claimed = claim_rows(worker, queue_name, limit - len(runs), after, using=using)
+        wanted = min(limit - len(runs), MOST_AT_ONCE)
+        claimed = claim_rows(worker, queue_name, wanted, after, using=using)
         admitted = admit(claimed, worker, queue_name, known, using=using)
         runs += admitted
-        if len(admitted) == len(claimed):
+        if len(admitted) == len(claimed) < wanted:
             break
     return runs
 
@@ -174,13 +212,17 @@ _RETURNING = ", ".join(
     f"date_part('epoch', job.{name}) AS {name}" if name in _TIMES else f"job.{name}" for name in _FIELDS
 )
 # Two steps of one PostgreSQL statement: pick and mark. Parameters: the queue, those of `beyond`, the limit, the worker.
+# `behind` is empty, or has it claim behind a gate.
 # The status is part of the text: a prepared statement's generic plan could not use an index over one status. A locked
 # row stays where it is, so that the second step finds it by its place (ctid), whatever the statistics say; one that was
-# changed since the statement began is not found there, and is left to the next claim.
+# changed since the statement began is not found there, and is left to the next claim. Rows are locked one by one as the
+# outer limit asks for them; the inner one lets a plan that was made for any limit know that it will be few.
 CLAIM = f"""
     picked AS MATERIALIZED (
-        SELECT ctid AS place FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s{{beyond}}
-        ORDER BY priority DESC, run_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
+        SELECT place FROM (
+            SELECT ctid AS place FROM django_jobs_job WHERE status = 'ready' AND queue_name = %s{{beyond}}{{behind}}
+            ORDER BY priority DESC, run_at, id LIMIT {MOST_AT_ONCE} FOR NO KEY UPDATE SKIP LOCKED
+        ) AS first LIMIT %s
     ), claimed AS (
         UPDATE django_jobs_job AS job
         SET status = 'running', claim_number = claim_number + 1, attempt = least(attempt, {MOST - 1}) + 1,
@@ -203,8 +245,8 @@ def _claim_postgres(
 ) -> list[ClaimedRun]:
     """Pick, mark and read by one statement."""
     condition, marks = beyond(after)
-    with connections[using].cursor() as cursor:
-        cursor.execute(_CLAIM.format(beyond=condition), [queue_name, *marks, limit, worker.id])
+    with statement_cursor(using) as cursor:
+        cursor.execute(_CLAIM.format(beyond=condition, behind=""), [queue_name, *marks, limit, worker.id])
         return read_claimed(cursor.fetchall(), using=using)
 
 

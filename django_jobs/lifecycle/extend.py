@@ -39,6 +39,7 @@ class Extended(NamedTuple):
     """The lease was moved on."""
 
     first_expiry: float | None  # seconds until the first lease of another worker is over; None if there is no other
+    others: int = 0  # workers beside this one
 
 
 def extend(worker: WorkerIdentity, *, using: str) -> Extended | None:
@@ -50,7 +51,7 @@ def extend(worker: WorkerIdentity, *, using: str) -> Extended | None:
         return None
     others = Worker.objects.using(using).exclude(id=worker.id).order_by("lease_expires_at")
     first = others.annotate(now=Clock()).values_list("lease_expires_at", "now").first()
-    return Extended(first and (first[0] - first[1]).total_seconds())
+    return Extended(first and (first[0] - first[1]).total_seconds(), others.count())
 
 
 def _extend_postgres(worker: WorkerIdentity, *, using: str) -> Extended | None:
@@ -61,11 +62,12 @@ def _extend_postgres(worker: WorkerIdentity, *, using: str) -> Extended | None:
         cursor.execute(
             "UPDATE django_jobs_worker"
             " SET heartbeat_at = statement_timestamp(), lease_expires_at = statement_timestamp() + %s WHERE id = %s"
-            f" RETURNING (SELECT {seconds} FROM django_jobs_worker WHERE id <> %s)",
+            f" RETURNING (SELECT {seconds} FROM django_jobs_worker WHERE id <> %s),"
+            " (SELECT count(*) - 1 FROM django_jobs_worker)",
             parameters,
         )
         row = cursor.fetchone()
-    return row and Extended(row[0])
+    return row and Extended(*row)
 
 
 def note_awake(worker: WorkerIdentity, is_awake: bool, *, using: str) -> None:

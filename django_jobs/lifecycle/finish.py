@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
@@ -34,6 +35,7 @@ from django_jobs.runs import Charge, Death, EndedRun, EndedRuns, Outcome, Then, 
 from django_jobs.statuses import DeathReason, JobStatus, RunStatus
 
 BATCH = 100  # outcomes per transaction: a statement with more of them might be too long for MariaDB
+BATCH_AT_ONCE = 1000  # of those that PostgreSQL records by one statement
 MOST = 2**31 - 1  # what a counter's column holds
 
 
@@ -88,7 +90,10 @@ def finish_atomically(outcome: Outcome, worker: WorkerIdentity, *, using: str) -
         LeaseLost: the job is not this worker's any more. Roll the effects back.
     """
     with write_transaction(using):
-        finished = _record([outcome], worker, using=using, wait=True)
+        done = _record_postgres([outcome], worker, using=using, wait=True) if _is_postgres(using) else set()
+        finished = Finished(recorded=[outcome], worker=worker.name)
+        if not done:
+            finished = _record([outcome], worker, using=using, wait=True)
     if not finished.recorded:
         logs.lease_lost(outcome.run, worker=worker.name)
         raise LeaseLost(f"Job {outcome.run.job_id} was taken over while its run was under way.")
@@ -98,8 +103,13 @@ def finish_atomically(outcome: Outcome, worker: WorkerIdentity, *, using: str) -
 def record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -> Finished:
     """Like `finish`, but tell nobody: for callers with a transaction of their own, who `announce` after it."""
     finished = Finished(worker=worker.name)
-    for start in range(0, len(outcomes), BATCH):
-        finished += _halve_until_stored(outcomes[start : start + BATCH], worker, using=using)
+    rest = outcomes
+    if _is_postgres(using):
+        done = _record_at_once(outcomes, worker, using=using)
+        finished.recorded = [each for each in outcomes if each.run.job_id in done]
+        rest = [each for each in outcomes if each.run.job_id not in done]
+    for start in range(0, len(rest), BATCH):
+        finished += _halve_until_stored(rest[start : start + BATCH], worker, using=using)
     return finished
 
 
@@ -161,23 +171,38 @@ def _bury_unstorable(outcome: Outcome, error: Exception, worker: WorkerIdentity,
     return _halve_until_stored([death], worker, using=using)
 
 
+def _is_postgres(using: str) -> bool:
+    return connections[using].vendor == "postgresql"
+
+
+def _record_at_once(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str) -> set[UUID]:
+    """What is recorded by one statement for many, without a transaction around it. The ids of those it recorded."""
+    done: set[UUID] = set()
+    for start in range(0, len(outcomes), BATCH_AT_ONCE):
+        try:
+            with write_transaction(using) if connections[using].in_atomic_block else nullcontext():
+                done |= _record_postgres(outcomes[start : start + BATCH_AT_ONCE], worker, using=using, wait=False)
+        except Exception as error:
+            if not is_about_a_value(error):
+                raise
+    return done
+
+
+def _record_postgres(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> set[UUID]:
+    done: set[UUID] = set()
+    for fits, write in ((is_success, _succeed_postgres), (is_sent_back, _return_postgres)):
+        if some := [each for each in outcomes if fits(each)]:
+            done |= write(some, worker, using=using, wait=wait)
+    return done
+
+
 def _record(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool = False) -> Finished:
-    """The one place that turns outcomes into rows."""
-    finished = Finished(worker=worker.name)
-    rest = list(outcomes)
-    if connections[using].vendor == "postgresql":
-        done: set[UUID] = set()
-        for fits, write in ((is_success, _succeed_postgres), (is_sent_back, _return_postgres)):
-            if some := [each for each in outcomes if fits(each)]:
-                done |= write(some, worker, using=using, wait=wait)
-        finished.recorded = [each for each in outcomes if each.run.job_id in done]
-        rest = [each for each in outcomes if each.run.job_id not in done]
-    if rest:
-        jobs = _lock(rest, worker, using=using, wait=wait)
-        held = [each for each in rest if each.run.job_id in jobs]
-        _write(held, jobs, worker, finished, using=using)
-        finished.recorded += held
-        _sort_missing([each for each in rest if each.run.job_id not in jobs], worker, finished, using=using)
+    """Turn outcomes of any kind into rows, in the transaction that is open, and find out why some cannot be."""
+    jobs = _lock(outcomes, worker, using=using, wait=wait)
+    held = [each for each in outcomes if each.run.job_id in jobs]
+    finished = Finished(recorded=held, worker=worker.name)
+    _write(held, jobs, worker, finished, using=using)
+    _sort_missing([each for each in outcomes if each.run.job_id not in jobs], worker, finished, using=using)
     return finished
 
 

@@ -15,6 +15,7 @@ from django_jobs.worker.connection import use_own_connection
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.outage import Outage, Retrier
 
+SECOND_AFTER = 2.0  # seconds: workers that are started together count each other then
 SPREAD = (0.05, 0.5)  # seconds after the end of a lease, so that not all others look at it together
 
 
@@ -30,6 +31,7 @@ class Heartbeat:
         self._using = outage.using
         self._inbox = inbox
         self._retrier = Retrier("heartbeat", outage, longest_pause=self._interval)
+        self.others = 0  # workers of this database beside this one, at the last beat
         self.tell_expiry: Callable[[float], object] = lambda seconds: None  # seconds until others may be rescued
         self._stop = threading.Event()
         self._last = self._unbroken_since = time.monotonic()
@@ -56,11 +58,15 @@ class Heartbeat:
     def _serve(self) -> None:
         use_own_connection(self._using)
         pause = 0.0  # the first one shows that the connection can be had
+        following = min(SECOND_AFTER, self._interval)
         try:
             # Up to a tenth earlier, so that workers started together do not beat together.
             while not self._stop.wait(pause * random.uniform(0.9, 1.0)):
                 hygiene.freshen(pause)
-                pause = self._interval if self._retrier.run(self._beat) else max(self._retrier.pause, 0.0)
+                if self._retrier.run(self._beat):
+                    pause, following = following, self._interval
+                else:
+                    pause = max(self._retrier.pause, 0.0)
         finally:
             hygiene.close_all()
 
@@ -75,7 +81,7 @@ class Heartbeat:
             return
         if started - self._last >= self._lease:
             self._unbroken_since = started
-        self._last = started
+        self._last, self.others = started, extended.others
         # A later one is told by a later beat, if it has not been moved on by then.
         if extended.first_expiry is not None and extended.first_expiry <= self._interval:
             seconds = max(extended.first_expiry, self._lease - self.unbroken_for, 0.0)

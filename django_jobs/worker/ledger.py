@@ -9,6 +9,7 @@ from uuid import UUID
 from django_jobs import logs
 from django_jobs.execution import Attempt
 from django_jobs.lifecycle import extend, finish, release, turn
+from django_jobs.lifecycle.gate import Gate
 from django_jobs.runs import ClaimedRun, Outcome, WorkerIdentity
 
 KEPT_PAUSE = 0.1  # seconds until an outcome is given again whose row somebody locks
@@ -21,6 +22,7 @@ class Ledger:
         self._using = using
         self._in_flight: dict[Attempt, WorkerIdentity] = {}
         self._outcomes: dict[WorkerIdentity, list[Outcome]] = {}
+        self._kept: dict[WorkerIdentity, list[Outcome]] = {}  # tried, and their row was locked
         self._returned: dict[WorkerIdentity, set[tuple[UUID, int]]] = {}
         self._kept_until = 0.0
         self.sync_count = 0
@@ -38,16 +40,18 @@ class Ledger:
     @property
     def is_written(self) -> bool:
         """The database knows all that has ended."""
-        return not self._outcomes and not self._returned
+        return not self._outcomes and not self._kept and not self._returned
 
     @property
     def unwritten(self) -> int:
-        return sum(map(len, (*self._outcomes.values(), *self._returned.values())))
+        return sum(map(len, (*self._outcomes.values(), *self._kept.values(), *self._returned.values())))
 
     @property
     def pause(self) -> float | None:
         """Seconds until `write` has something to do; None if it has nothing."""
-        return None if self.is_written else max(self._kept_until - time.monotonic(), 0.0)
+        if self._outcomes or self._returned:
+            return 0.0
+        return max(self._kept_until - time.monotonic(), 0.0) if self._kept else None
 
     def enter(self, attempts: Iterable[Attempt], identity: WorkerIdentity) -> None:
         """These were claimed."""
@@ -63,7 +67,6 @@ class Ledger:
         self._count(attempt, -1)
         if outcome is not None:
             self._outcomes.setdefault(identity, []).append(outcome)
-            self._kept_until = 0.0
         return True
 
     def hand_back(self, attempts: Iterable[Attempt]) -> int:
@@ -89,9 +92,13 @@ class Ledger:
         Raises:
             django.db.Error: nothing is forgotten; call it again.
         """
+        if time.monotonic() >= self._kept_until:
+            for identity, kept in self._kept.items():
+                self._outcomes.setdefault(identity, []).extend(kept)
+            self._kept.clear()
         recorded: list[Outcome] = []
-        for identity in list(self._outcomes):
-            recorded += self._finish(identity)
+        for identity, outcomes in list(self._outcomes.items()):
+            recorded += self._settle(identity, finish.finish(outcomes, identity, using=self._using))
         for identity in list(self._returned):
             count = release.release(self._returned[identity], identity, using=self._using)
             del self._returned[identity]
@@ -99,28 +106,32 @@ class Ledger:
         return recorded
 
     def turn(
-        self, identity: WorkerIdentity, after: ClaimedRun, limit: int, known: frozenset[str]
+        self,
+        identity: WorkerIdentity,
+        queue_name: str,
+        limit: int,
+        known: frozenset[str],
+        *,
+        after: ClaimedRun | None = None,
+        gate: Gate | None = None,
     ) -> tuple[list[Outcome], list[ClaimedRun]]:
-        """Write what has ended and claim, in one go, what follows a claimed run in its queue.
-
-        The outcomes recorded, and the runs claimed.
+        """Write what has ended and claim from a queue, in one go. The outcomes recorded, and the runs claimed.
 
         Raises:
             django.db.Error: nothing is forgotten; call it again.
         """
         outcomes = self._outcomes.get(identity, [])
-        finished, runs = turn.turn(outcomes, identity, after.queue_name, limit, known, using=self._using, after=after)
+        finished, runs = turn.turn(
+            outcomes, identity, queue_name, limit, known, using=self._using, after=after, gate=gate
+        )
         return self._settle(identity, finished), runs
 
-    def _finish(self, identity: WorkerIdentity) -> list[Outcome]:
-        return self._settle(identity, finish.finish(self._outcomes[identity], identity, using=self._using))
-
     def _settle(self, identity: WorkerIdentity, finished: finish.Finished) -> list[Outcome]:
+        self._outcomes.pop(identity, None)
         if finished.kept:
-            self._outcomes[identity] = finished.kept
-            self._kept_until = time.monotonic() + KEPT_PAUSE
-        else:
-            self._outcomes.pop(identity, None)
+            if not self._kept:
+                self._kept_until = time.monotonic() + KEPT_PAUSE
+            self._kept.setdefault(identity, []).extend(finished.kept)
         return finished.recorded
 
     def reconcile(self, identity: WorkerIdentity) -> list[Attempt]:
@@ -130,7 +141,8 @@ class Ledger:
         """
         held = extend.held(identity, using=self._using)
         running = {attempt.fence: attempt for attempt, holder in self._in_flight.items() if holder == identity}
-        unwritten = {each.run[:2] for each in self._outcomes.get(identity, ())} | self._returned.get(identity, set())
+        ended = (*self._outcomes.get(identity, ()), *self._kept.get(identity, ()))
+        unwritten = {each.run[:2] for each in ended} | self._returned.get(identity, set())
         stray = held - running.keys() - unwritten
         if stray:
             logs.jobs_released(release.release(stray, identity, using=self._using), worker=identity.name)

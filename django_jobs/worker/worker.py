@@ -7,9 +7,11 @@ import threading
 import time
 
 from django_jobs import logs, registry
+from django_jobs.driver import prepare_statements
 from django_jobs.execution import Attempt, hygiene, policy
 from django_jobs.execution.deadlines import whereabouts
 from django_jobs.lifecycle import claim, extend, quarantine
+from django_jobs.lifecycle.gate import Gate
 from django_jobs.runs import ClaimedRun, Outcome, Then, WorkerIdentity
 from django_jobs.worker.atomic import recording
 from django_jobs.worker.connection import check_pooled_connections, use_own_connection
@@ -25,13 +27,12 @@ from django_jobs.worker.quarantine import Quarantine
 from django_jobs.worker.schedule import Schedule
 from django_jobs.worker.services import Services, table
 from django_jobs.worker.sleeper import Sleeper
+from django_jobs.worker.streak import Streak
 from django_jobs.worker.wear import Wear
 
 MOST_HINTS = 3  # queues that are claimed from unseen after wake-ups; for more of them a look is cheaper
 FLUSH = 0.02  # seconds for which an ended run may wait to be written together with others
 STRANDED_AFTER = 0.25  # seconds that a claimed job may wait for a thread, before it is handed back
-STREAK = 1.5  # seconds for which a full queue is claimed from without looking at others, or back
-SHORT_STREAK = 0.25  # the same where somebody says that there is something new
 MOST_PROMOTED = 10  # batches of jobs due later that are made ready before the next claim
 CANCELLED_PATIENCE = 1.0  # seconds for cancelled async tasks to clean up
 LAST_WORDS = 5.0  # seconds for the last writes after the grace
@@ -63,8 +64,8 @@ class Worker:
         self._stops = 0
         self._stop_cause = ""
         self._is_dry = False  # nothing ran, and nothing was found
-        self._streak: ClaimedRun | None = None  # the last run claimed, if its queue gave all that was asked for
-        self._streak_since = self._streak_until = 0.0
+        self._streak = Streak()
+        self._gate = Gate()
         self._needs_identity = True
         self._next_reconciliation = 0.0
         self._idle_reconciliations = 0  # since the last claim or failure
@@ -169,7 +170,7 @@ class Worker:
         if self._listener:
             pauses.append(self._sleeper.pause)
         if self._room() > 0:
-            pauses.append(0.0 if self._hints else self._schedule.pause)
+            pauses.append(max(0.0 if self._hints else self._schedule.pause, self._gate.pause))
         if self._crew.queued:
             pauses.append(FLUSH)
         suspects = self._quarantine.pause(is_free=self._is_empty)
@@ -197,7 +198,6 @@ class Worker:
             self._hand_back(self._crew.take_back())
 
     def _take_hints(self, queue_names: set[str]) -> None:
-        self._streak_until = min(self._streak_until, self._streak_since + SHORT_STREAK)
         self._hints |= queue_names
         if "" in self._hints or len(self._hints) > MOST_HINTS:
             self._hints.clear()
@@ -253,7 +253,9 @@ class Worker:
         if self._needs_identity:
             self._take_identity()
             self._heartbeat.adopt(self._identity)
-        has_asked = self._turn() | self._write()
+        if self._hears():
+            prepare_statements(self._using)
+        has_asked = self._claim() | self._write()
         if self._is_empty:
             self._quarantine.freed()
         if time.monotonic() >= self._next_reconciliation:
@@ -263,15 +265,18 @@ class Worker:
             has_asked = True
         if self._listener:
             has_asked |= self._sleeper.rise(self._identity)
-        has_asked |= self._claim()
         return self._visit_quarantine() or has_asked
 
     def _claim(self) -> bool:
-        """Claim if it is time. False if it is not."""
+        """Claim if it is time, and write what has ended in the same go. False if it is not."""
         limit = self._room()
-        if limit > 0 and self._schedule.pause <= 0:
+        if limit <= 0 or self._gate.pause > 0:
+            return False
+        if self._streak.queue_name is not None:
+            self._claim_on(self._streak.queue_name, limit)
+        elif self._schedule.pause <= 0:
             self._look(limit)
-        elif limit > 0 and self._hints:
+        elif self._hints:
             self._claim_hinted(limit)
         else:
             return False
@@ -304,17 +309,6 @@ class Worker:
             if outcome.then is Then.RETRY:
                 self._schedule.due_in(outcome.delay.total_seconds() if outcome.delay else 0.0)
 
-    def _turn(self) -> bool:
-        """In the midst of a full queue: write and claim in one go, without looking around first. False if it is not."""
-        last, limit = self._streak, self._room()
-        if last is None or limit <= 0:
-            return False
-        recorded, runs = self._ledger.turn(self._identity, last, limit, self._known)
-        self._note_retries(recorded)
-        self._schedule.claimed(len(runs), limit)
-        self._claimed(runs, limit)
-        return True
-
     @property
     def _is_empty(self) -> bool:
         """Whether this process holds no job. What has ended and is not written yet would be suspected with others."""
@@ -323,42 +317,68 @@ class Worker:
     def _room(self) -> int:
         if self._quarantine.bars_claims:
             return 0
-        room, left = self._crew.room(self._ledger), self._wear.left()
+        room, left = min(self._crew.room(self._ledger), claim.MOST_AT_ONCE), self._wear.left()
         return room if left is None else min(room, left)
 
     def _look(self, limit: int) -> None:
-        """Claim, after what has become due was made ready."""
-        was_idle, queue_names = self._ledger.is_idle, self.options.queue_names
-        found = claim.look(queue_names, using=self._using)
-        for _ in range(MOST_PROMOTED):
-            if found.due_in is None or found.due_in > 0:
-                break
-            claim.promote(using=self._using)
-            found = claim.look(queue_names, using=self._using)
-        runs = claim.claim(self._identity, queue_names, limit, self._known, using=self._using, found=found)
+        """Claim from any queue, after what has become due was made ready."""
+        was_idle, began = self._ledger.is_idle, time.monotonic()
+        if was_idle:
+            self._write()  # it may make something ready: the next try of what has failed
+        found = self._promoted()
+        names = claim.ready_queues(found, self.options.queue_names, limit, self._known, using=self._using)
+        runs: list[ClaimedRun] = []
+        for queue_name in names:
+            if len(runs) < limit:
+                runs += self._claim_from(queue_name, limit - len(runs))
         self._hints.clear()
+        if self._gate.pause > 0 and not runs:
+            self._hints.update(names)
+            self._schedule.looked(0, limit, found.due_in, is_empty=False)
+            return
         self._is_dry = was_idle and not runs
         if not runs and self._listener and self._sleeper.lie_down(self._identity):
             self._schedule.fell_asleep()
         self._schedule.looked(len(runs), limit, found.due_in, is_empty=not found.ready)
-        self._claimed(runs, limit)
+        self._streak.looked(runs, limit, time.monotonic() - began)
+        self._start(self._without_suspects(runs))
+
+    def _promoted(self) -> claim.Found:
+        """See what there is, after what has become due was made ready."""
+        queue_names, full = self.options.queue_names, self._streak.full
+        found = claim.look(queue_names, using=self._using, full=full)
+        for _ in range(MOST_PROMOTED):
+            if found.due_in is None or found.due_in > 0:
+                break
+            claim.promote(using=self._using)
+            found = claim.look(queue_names, using=self._using, full=full)
+        return found
 
     def _claim_hinted(self, limit: int) -> None:
         """Claim from a queue that has just been written to, without looking around first."""
-        queue_name = self._hints.pop()
-        runs = claim.claim_queue(self._identity, queue_name, limit, self._known, using=self._using)
+        queue_name, began = self._hints.pop(), time.monotonic()
+        runs = self._claim_from(queue_name, limit)
+        if self._gate.pause > 0:
+            self._hints.add(queue_name)
+            return
         self._schedule.claimed(len(runs), limit)
-        self._claimed(runs, limit)
-
-    def _claimed(self, runs: list[ClaimedRun], limit: int) -> None:
-        now = time.monotonic()
-        if len(runs) < limit or runs[0].queue_name != runs[-1].queue_name:
-            self._streak = None
-        elif self._streak is None:
-            self._streak, self._streak_since, self._streak_until = runs[-1], now, now + STREAK
-        else:
-            self._streak = runs[-1] if now < self._streak_until else None
+        self._streak.looked(runs, limit, time.monotonic() - began)
         self._start(self._without_suspects(runs))
+
+    def _claim_on(self, queue_name: str, limit: int) -> None:
+        """In the midst of a full queue, claim more of it without looking around first."""
+        runs = self._claim_from(queue_name, limit, after=self._streak.after)
+        if self._gate.pause > 0:
+            return
+        self._schedule.claimed(len(runs), limit)
+        self._streak.claimed(runs, limit)
+        self._start(self._without_suspects(runs))
+
+    def _claim_from(self, queue_name: str, limit: int, *, after: ClaimedRun | None = None) -> list[ClaimedRun]:
+        self._gate.workers = self._heartbeat.others + 1
+        recorded, runs = self._ledger.turn(self._identity, queue_name, limit, self._known, after=after, gate=self._gate)
+        self._note_retries(recorded)
+        return runs
 
     def _without_suspects(self, runs: list[ClaimedRun]) -> list[ClaimedRun]:
         """Put aside what was held by a worker that died, before anything beside it is started."""

@@ -129,7 +129,7 @@ class TestFirstExpiry:
         Worker.objects.filter(id=worker.id).update(lease_expires_at=Now(timedelta(seconds=seconds)))
 
     def test_it_is_none_where_there_is_no_other(self) -> None:
-        assert extend.extend(start_worker(), using="default") == (None,)
+        assert extend.extend(start_worker(), using="default") == (None, 0)
 
     @pytest.mark.parametrize("seconds", [-100, 5])
     def test_it_is_that_of_the_first(self, seconds: float) -> None:
