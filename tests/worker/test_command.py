@@ -45,6 +45,28 @@ def test_bad_value_is_refused_with_its_name(options: dict[str, Any], message: st
         call_command("runworker", burst=True, **options)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_worker_imports_no_pages_of_the_project(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.no_such_urls"
+    enqueue(tasks.plain_effect, "a")
+
+    runworker.Command().run_from_argv(["manage.py", "runworker", "--burst", "--noreload"])
+
+    assert Effect.objects.count() == 1
+
+
+def test_settings_that_contradict_each_other_are_refused_by_the_checks(
+    settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DP-10."""
+    settings.DJANGO_JOBS = {"LEASE": 5, "HEARTBEAT": 10}
+
+    with pytest.raises(SystemExit):
+        runworker.Command().run_from_argv(["manage.py", "runworker", "--burst", "--noreload"])
+
+    assert "django_jobs.E001" in capsys.readouterr().err
+
+
 def test_what_a_supervisor_says_is_no_flag_for_persons() -> None:
     with pytest.raises(CommandError, match="for the supervisor of --processes alone"):
         call_command("runworker", "--burst", "--child", "yes")

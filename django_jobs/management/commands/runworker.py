@@ -15,10 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
+from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from django.utils import autoreload
 
+from django_jobs.checks import TAG
 from django_jobs.conf import did_you_mean
 from django_jobs.doctor.schema import unapplied
 from django_jobs.management.banner import banner
@@ -34,6 +36,8 @@ RELOAD_PATIENCE = 5.0  # seconds
 
 
 class Command(BaseCommand):
+    # Not those of the pages, which would import every view of the project into a process that shows none.
+    requires_system_checks = [TAG, Tags.models]
     help = "Runs background jobs until it is stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
