@@ -4,6 +4,9 @@ A success moves its row from Job to JobRun; a retry, and a run handed back, leav
 way. Both lock their rows by FOR UPDATE SKIP LOCKED, so that they wait for nobody, and both repeat the fence under it.
 A locked row stays where it is, so that it is found again by its place (ctid) for less than by its id; one that was
 changed since the statement began is not found there, and is left to the next time.
+
+The fence stands as IS TRUE, which no index serves, so that rows are looked for by their ids alone: by the index over
+what a worker runs PostgreSQL would read all that it ever ran, while somebody's old snapshot keeps those entries alive.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ _HELD = """
     {name} AS MATERIALIZED (
         SELECT job.ctid AS place FROM django_jobs_job AS job
         JOIN {outcome} AS o ON o.job_id = job.id AND o.claim_number = job.claim_number
-        WHERE job.id = ANY(ARRAY(SELECT job_id FROM {outcome})) AND job.status = 'running' AND job.worker_id = %s
+        WHERE job.id = ANY(ARRAY(SELECT job_id FROM {outcome}))
+            AND (job.status = 'running') IS TRUE AND (job.worker_id = %s) IS TRUE
         FOR UPDATE OF job {lock}
     )"""
 _RUN = """
