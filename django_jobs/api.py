@@ -219,17 +219,18 @@ def get_job(job_id: UUID | str, *, database: str | None = None) -> JobInfo:
     Raises:
         JobDoesNotExist: it was never committed, or has been pruned.
     """
+    from django_jobs.database import the_only
     from django_jobs.models import DeadLetter, Job, JobRun
 
     # Not where a router sends reads: a replica may not have the job yet that the caller has just enqueued.
     wanted, using = _uuid(job_id), database or router.db_for_write(Job)
-    job = Job.objects.using(using).filter(id=wanted).first()
+    job = the_only(Job.objects.using(using).filter(id=wanted))
     if job is not None:
         runs = JobRun.objects.using(using).filter(job_id=wanted).order_by("-claim_number")
         return _live(job, runs.first() if job.attempt else None)
     # The job's row goes and these come in one transaction: read after it, one of them is there.
-    run = JobRun.objects.using(using).filter(job_id=wanted, is_last=True).first()
-    letter = DeadLetter.objects.using(using).filter(job_id=wanted).first()
+    run = the_only(JobRun.objects.using(using).filter(job_id=wanted, is_last=True))
+    letter = the_only(DeadLetter.objects.using(using).filter(job_id=wanted))
     if letter is not None:
         return _dead(letter, run)
     if run is not None:

@@ -16,6 +16,7 @@ from django.db.models import DateTimeField, Func, JSONField, Model, QuerySet
 from django.utils import timezone
 
 M = TypeVar("M", bound=Model)
+R = TypeVar("R")
 
 
 def clock_sql(connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
@@ -130,14 +131,27 @@ def lock_rows(rows: QuerySet[M], *, using: str, wait: bool = False) -> QuerySet[
     )
 
 
+def the_only(rows: QuerySet[Any, R]) -> R | None:
+    """The row that a unique column names, or None.
+
+    Not `first()`, which orders by the primary key: with the statistics of an empty table PostgreSQL may then walk over
+    all rows in that order, and not ask the index of the column.
+    """
+    return next(iter(rows.order_by()[:1]), None)
+
+
 def are_there_any(querysets: Sequence[QuerySet[Any]], *, using: str) -> list[bool]:
-    """Whether each of these has a row: one statement for all of them."""
+    """Whether each of these has a row: one statement for all of them.
+
+    Each is asked for its first row in its own order, and not by EXISTS, which PostgreSQL likes to answer by a walk over
+    the table where it believes that most rows would do.
+    """
     if not querysets:
         return []
-    asked = [rows.order_by().values("pk").query.get_compiler(using).as_sql() for rows in querysets]
+    asked = [rows.values("pk")[:1].query.get_compiler(using).as_sql() for rows in querysets]
     with connections[using].cursor() as cursor:
         cursor.execute(
-            "SELECT " + ", ".join(f"EXISTS ({sql})" for sql, _ in asked),
+            "SELECT " + ", ".join(f"({sql}) IS NOT NULL" for sql, _ in asked),
             [each for _, params in asked for each in params],
         )
         return [bool(each) for each in cursor.fetchone()]

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations.operations import AddIndex
+from django.db.migrations.operations import AddIndex, RemoveIndex
 from django.db.migrations.operations.base import Operation, OperationCategory
 from django.db.utils import NotSupportedError
 
@@ -32,7 +32,7 @@ class AddIndexConcurrently(AddIndex):
         if not self.allow_migrate_model(schema_editor.connection.alias, model):
             return
         if schema_editor.connection.vendor == "postgresql":
-            self._add_concurrently(model, schema_editor)
+            _add_concurrently(model, self.index, schema_editor)
         elif schema_editor.collect_sql or not _has_index(schema_editor, model, self.index.name):
             schema_editor.add_index(model, self.index)
 
@@ -40,27 +40,55 @@ class AddIndexConcurrently(AddIndex):
         model = from_state.apps.get_model(app_label, self.model_name)
         if not self.allow_migrate_model(schema_editor.connection.alias, model):
             return
-        if schema_editor.connection.vendor == "postgresql":
-            self._refuse_transaction(schema_editor)
-            _drop_concurrently(schema_editor, self.index.name)
-        elif schema_editor.collect_sql or _has_index(schema_editor, model, self.index.name):
-            schema_editor.remove_index(model, self.index)
+        _remove(model, self.index, schema_editor)
 
-    def _add_concurrently(self, model: type[models.Model], schema_editor: Any) -> None:
-        self._refuse_transaction(schema_editor)
-        if schema_editor.collect_sql:
-            schema_editor.collected_sql.append(f"-- If an INVALID index {self.index.name} exists, it is dropped first.")
-        elif not _is_valid(schema_editor, model, self.index.name):
-            _drop_concurrently(schema_editor, self.index.name)
-        statement = self.index.create_sql(model, schema_editor, concurrently=True)
-        statement.template = statement.template.replace("CONCURRENTLY", "CONCURRENTLY IF NOT EXISTS", 1)
-        schema_editor.execute(statement, params=None)
 
-    def _refuse_transaction(self, schema_editor: Any) -> None:
-        if schema_editor.connection.in_atomic_block:
-            raise NotSupportedError(
-                f"Index {self.index.name!r} cannot be built inside a transaction. Set atomic = False on its migration."
-            )
+class RemoveIndexConcurrently(RemoveIndex):
+    """Remove an index while the table is in use, the other way round than `AddIndexConcurrently`."""
+
+    atomic = False
+
+    def describe(self) -> str:
+        return f"Concurrently remove index {self.name} from {self.model_name}"
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        model = from_state.apps.get_model(app_label, self.model_name)
+        if self.allow_migrate_model(schema_editor.connection.alias, model):
+            _remove(model, self._index(app_label, from_state), schema_editor)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        operation = AddIndexConcurrently(self.model_name, self._index(app_label, to_state))
+        operation.database_forwards(app_label, schema_editor, from_state, to_state)
+
+    def _index(self, app_label: str, state: Any) -> models.Index:
+        index: models.Index = state.models[app_label, self.model_name_lower].get_index_by_name(self.name)
+        return index
+
+
+def _add_concurrently(model: type[models.Model], index: models.Index, schema_editor: Any) -> None:
+    _refuse_transaction(index, schema_editor)
+    if schema_editor.collect_sql:
+        schema_editor.collected_sql.append(f"-- If an INVALID index {index.name} exists, it is dropped first.")
+    elif not _is_valid(schema_editor, model, index.name):
+        _drop_concurrently(schema_editor, index.name)
+    statement = index.create_sql(model, schema_editor, concurrently=True)
+    statement.template = statement.template.replace("CONCURRENTLY", "CONCURRENTLY IF NOT EXISTS", 1)
+    schema_editor.execute(statement, params=None)
+
+
+def _remove(model: type[models.Model], index: models.Index, schema_editor: Any) -> None:
+    if schema_editor.connection.vendor == "postgresql":
+        _refuse_transaction(index, schema_editor)
+        _drop_concurrently(schema_editor, index.name)
+    elif schema_editor.collect_sql or _has_index(schema_editor, model, index.name):
+        schema_editor.remove_index(model, index)
+
+
+def _refuse_transaction(index: models.Index, schema_editor: Any) -> None:
+    if schema_editor.connection.in_atomic_block:
+        raise NotSupportedError(
+            f"Index {index.name!r} cannot be built or dropped in a transaction. Set atomic = False on its migration."
+        )
 
 
 def _has_index(schema_editor: Any, model: type[models.Model], name: str) -> bool:

@@ -16,7 +16,7 @@ from django.db.utils import NotSupportedError
 
 from django_jobs.models import Job
 from django_jobs.models.fields import StatusIndex
-from django_jobs.operations import AddIndexConcurrently, SetStorageParameters
+from django_jobs.operations import AddIndexConcurrently, RemoveIndexConcurrently, SetStorageParameters
 from tests.factories import JobFactory, WorkerFactory
 
 APP = "django_jobs"
@@ -81,7 +81,7 @@ def unsafe(printed: list[str], safe: tuple[str, ...] = SAFE) -> list[str]:
 
 
 @pytest.mark.postgres
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # what is done concurrently refuses a transaction
 @pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
 def test_no_migration_after_the_first_rewrites_or_blocks_a_table(backwards: bool) -> None:
     """DP-06."""
@@ -298,6 +298,40 @@ class TestAddIndexConcurrently:
         assert errors == []
         assert indexes() == {"made_up_priority": True}
         assert _oid("made_up_priority") == building
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRemoveIndexConcurrently:
+    OPERATION = RemoveIndexConcurrently("job", "django_jobs_job_parked")
+
+    @pytest.fixture(autouse=True)
+    def restored(self) -> Iterator[None]:
+        yield
+        apply(self.OPERATION, backwards=True)
+
+    def _is_there(self) -> bool:
+        with connection.cursor() as cursor:
+            return self.OPERATION.name in connection.introspection.get_constraints(cursor, Job._meta.db_table)
+
+    def test_it_takes_the_index_away_and_brings_it_back(self) -> None:
+        apply(self.OPERATION)
+        assert not self._is_there()
+
+        apply(self.OPERATION, backwards=True)
+        assert self._is_there()
+
+    @pytest.mark.parametrize("backwards", [False, True])
+    def test_it_may_be_run_again(self, backwards: bool) -> None:
+        """DP-06: a migration that was cut off behind it."""
+        for _ in range(2):
+            apply(self.OPERATION, backwards=backwards)
+
+        assert self._is_there() == backwards
+
+    @pytest.mark.postgres
+    def test_it_refuses_a_transaction_which_would_hide_what_it_does(self) -> None:
+        with transaction.atomic(), pytest.raises(NotSupportedError, match="Set atomic = False on its migration"):
+            apply(self.OPERATION)
 
 
 def _leave_an_invalid_index(name: str) -> None:

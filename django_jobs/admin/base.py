@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import Paginator
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import cached_property
@@ -20,9 +20,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs.admin.display import NOTHING, mono
+from django_jobs.admin.search import Search
 from django_jobs.conf import read
 
 MOST_COUNTED = 10_000
+MOST_SEARCHED = 100_000  # rows that are looked through for a filter that no index serves
 
 
 def _base() -> type[admin.ModelAdmin[Any]]:
@@ -62,7 +64,8 @@ class CappedPaginator(PaginatorBase):
     @cached_property
     def _counted(self) -> int:
         rows: Any = self.object_list
-        return int(rows.order_by().values("pk")[: MOST_COUNTED + 1].count())
+        # In the order of the list, which is that of the index by which they are found.
+        return int(rows.values("pk")[: MOST_COUNTED + 1].count())
 
     @property
     def count(self) -> int:
@@ -73,12 +76,60 @@ class CappedPaginator(PaginatorBase):
         return self._counted > MOST_COUNTED
 
 
+class Order(NamedTuple):
+    """The order of a list: that of an index, whose first column is a time or the key unless it serves filters.
+
+    It has no more columns than the index, in which rows that are equal in all of them have an order of their own.
+    """
+
+    columns: tuple[str, ...]
+    serves: frozenset[str] = frozenset()  # the filters, besides the one by status, that cost nothing in this order
+
+    @property
+    def can_be_cut(self) -> bool:
+        return not self.serves
+
+
+NEWEST_FIRST = Order(("-pk",))
+FOUND_ORDER = "_django_jobs_found_order"  # of a request
+
+
 class LeanChangeList(ChangeList):
-    """Selects no large column."""
+    """Selects no large column, and reads each page from an index, whatever the tables hold and their statistics say.
+
+    A list of one status comes in the order of the index over that status. What no index serves is looked for among the
+    first `MOST_SEARCHED` rows of the list, which is then said.
+    """
+
+    is_cut = False
+    model_admin: Any
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         rows = super().get_queryset(request, exclude_parameters)
-        return rows.defer(*self.model_admin.large_fields)  # type: ignore[attr-defined]
+        found_order = getattr(request, FOUND_ORDER, None)
+        rows = rows.order_by(*found_order) if found_order else self._in_order(rows)
+        return rows.defer(*self.model_admin.large_fields)
+
+    def _in_order(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = {each.parameter_name: each.value() for each in self.filter_specs}  # type: ignore[attr-defined]
+        status = chosen.pop("status", None)
+        order: Order = self.model_admin.orders.get(status, NEWEST_FIRST)
+        filters = {name for name, value in chosen.items() if value is not None} | ({"search"} if self.query else set())
+        if filters <= order.serves:
+            return rows.order_by(*order.columns)
+        if order.can_be_cut and order is not NEWEST_FIRST:
+            return self._cut(rows, self.root_queryset.filter(status=status), order)
+        return self._cut(rows, self.root_queryset, NEWEST_FIRST)
+
+    def _cut(self, rows: QuerySet[Any], all_rows: QuerySet[Any], order: Order) -> QuerySet[Any]:
+        column = order.columns[0].lstrip("-")
+        found = all_rows.order_by(*order.columns).values_list(column, flat=True)
+        last = list(found[MOST_SEARCHED - 1 : MOST_SEARCHED])
+        if last:
+            self.is_cut = True
+            # Both ends: of a range that is open PostgreSQL expects a third of all rows, if it has no statistics.
+            rows = rows.filter(**{f"{column}__range": sorted((found[0], *last))})
+        return rows.order_by(*order.columns)
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -95,6 +146,7 @@ class ReadOnlyMixin(Mixin):
 
     large_fields: ClassVar[tuple[str, ...]] = ()  # not selected by lists
     json_fields: ClassVar[tuple[str, ...]] = ()  # read by arguments.py alone
+    orders: ClassVar[Mapping[str | None, Order]] = {}  # of the list of one status, if not by the primary key
     empty_text: ClassVar[Any] = _("There is nothing here yet.")
 
     paginator = CappedPaginator
@@ -131,7 +183,12 @@ class ReadOnlyMixin(Mixin):
         return LeanChangeList
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        context = {"empty_text": self.empty_text, "most_counted": f"{MOST_COUNTED:,}", **(extra_context or {})}
+        context = {
+            "empty_text": self.empty_text,
+            "most_counted": f"{MOST_COUNTED:,}",
+            "most_searched": f"{MOST_SEARCHED:,}",
+            **(extra_context or {}),
+        }
         return super().changelist_view(request, context)
 
     def render_change_form(  # noqa: PLR0917 - Django's signature
@@ -175,14 +232,18 @@ class ReadOnlyMixin(Mixin):
         except NoReverseMatch:  # a name with a slash at its end, say: no page, no link
             return "#"
 
-    def search(self, request: HttpRequest, term: str) -> Q:
+    def search(self, request: HttpRequest, term: str) -> Search:
         raise NotImplementedError
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         term = search_term.strip()
-        return (queryset.filter(self.search(request, term)) if term else queryset), False
+        if not term:
+            return queryset, False
+        found = self.search(request, term)
+        setattr(request, FOUND_ORDER, found.order)  # Django asks for the rows only, and the list is put in order later
+        return queryset.filter(found.condition), False
 
 
 def is_searching(request: HttpRequest) -> bool:

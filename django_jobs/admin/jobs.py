@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import DEFAULT_DB_ALIAS
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Substr
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy
 from django_jobs.admin import search
 from django_jobs.admin.actions import Deed, DeedsMixin, Said
 from django_jobs.admin.arguments import arguments
+from django_jobs.admin.base import Order
 from django_jobs.admin.display import (
     DEAD,
     NOTHING,
@@ -34,7 +35,7 @@ from django_jobs.admin.display import (
 )
 from django_jobs.admin.filters import JobStatusFilter, QueueFilter, TaskFilter
 from django_jobs.admin.waiting import attempts_allowed, briefly, explain
-from django_jobs.database import read_clock
+from django_jobs.database import read_clock, the_only
 from django_jobs.exceptions import JobDoesNotExist
 from django_jobs.lifecycle.cancel import cancel as cancel_job
 from django_jobs.models import DeadLetter, Job, JobRun, Worker
@@ -60,7 +61,7 @@ def find_job(job_id: UUID, using: str) -> Known | None:
         return Known(job)
     runs = JobRun.objects.using(using).filter(job_id=job_id).defer(*_RUN_TEXTS)
     last_run = runs.order_by("-claim_number").first()
-    letter = DeadLetter.objects.using(using).filter(job_id=job_id).defer("payload", "traceback").first()
+    letter = the_only(DeadLetter.objects.using(using).filter(job_id=job_id).defer("payload", "traceback"))
     holder = letter or last_run
     return Known(holder, last_run, letter) if holder else None
 
@@ -136,6 +137,13 @@ class JobAdminMixin(DeedsMixin):
     list_display = ("job", "status_badge", "situation", "enqueued")
     list_filter = (JobStatusFilter, QueueFilter, TaskFilter)
     ordering = ("-pk",)
+    orders = {
+        JobStatus.READY: Order(("queue_name", "-priority", "run_at", "pk"), serves=frozenset({"queue"})),
+        JobStatus.SCHEDULED: Order(("run_at", "pk")),
+        # However few or many there are: they are sorted, and no filter need be served.
+        JobStatus.RUNNING: Order(("claimed_at", "pk"), serves=frozenset({"queue", "task", "search"})),
+        JobStatus.WAITING: Order(("task_name", "waiting_since", "pk"), serves=frozenset({"task", "search"})),
+    }
     search_fields = ("pk",)
     search_help_text = gettext_lazy("A job's id, its key, or a task")
     actions = ("cancel",)
@@ -178,8 +186,8 @@ class JobAdminMixin(DeedsMixin):
     def enqueued(self, job: Job) -> SafeString:
         return when(job.enqueued_at)
 
-    def search(self, request: HttpRequest, term: str) -> Q:
-        return search.by_id_key_or_task(term, self.alias(request), id_field="pk")
+    def search(self, request: HttpRequest, term: str) -> search.Search:
+        return search.by_id_key_or_task(term, self.alias(request), id_order=("-pk",))
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         response: Any = super().changelist_view(request, extra_context)
@@ -222,14 +230,14 @@ class JobAdminMixin(DeedsMixin):
         }
 
     def _ended(self, job: Job, using: str) -> list[str]:
-        letter = DeadLetter.objects.using(using).filter(job_id=job.pk).defer("payload", "traceback").first()
+        letter = the_only(DeadLetter.objects.using(using).filter(job_id=job.pk).defer("payload", "traceback"))
         if letter:
             error = f"{letter.error_type}: {first_line(letter.error_text)}".rstrip(": ")
             return [_("It died: %(reason)s.") % {"reason": reason_label(letter.reason)}, error]
         return [_("It has ended and will not run again.")]
 
     def _letter_link(self, request: HttpRequest, job: Job, using: str) -> SafeString | None:
-        letter_id = DeadLetter.objects.using(using).filter(job_id=job.pk).values_list("pk", flat=True).first()
+        letter_id = the_only(DeadLetter.objects.using(using).filter(job_id=job.pk).values_list("pk", flat=True))
         return self.link(request, DeadLetter, letter_id, _("Open its dead letter")) if letter_id else None
 
     def _runs(self, request: HttpRequest, job: Job, using: str) -> dict[str, Any]:

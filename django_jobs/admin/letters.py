@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import DEFAULT_DB_ALIAS
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -22,6 +22,7 @@ from django_jobs import registry
 from django_jobs.admin import search
 from django_jobs.admin.actions import Deed, DeedsMixin, Said
 from django_jobs.admin.arguments import arguments
+from django_jobs.admin.base import Order
 from django_jobs.admin.display import (
     NOTHING,
     badge,
@@ -132,6 +133,7 @@ class DeadLetterAdminMixin(DeedsMixin):
     list_display = ("job", "status_badge", "why", "died")
     list_filter = (LetterStatusFilter, ReasonFilter, QueueFilter, TaskFilter)
     ordering = ("-pk",)
+    orders = dict.fromkeys(LetterStatus.values, Order(("-died_at",)))
     search_fields = ("pk",)
     search_help_text = gettext_lazy("A job's id, its key, or a task")
     actions = ("replay", "discard")
@@ -186,8 +188,8 @@ class DeadLetterAdminMixin(DeedsMixin):
     def died(self, letter: DeadLetter) -> SafeString:
         return when(letter.died_at)
 
-    def search(self, request: HttpRequest, term: str) -> Q:
-        return search.by_id_key_or_task(term, self.alias(request), id_field="job_id")
+    def search(self, request: HttpRequest, term: str) -> search.Search:
+        return search.by_id_key_or_task(term, self.alias(request), id_order=("-job_id",))
 
     # --- A letter's page
 

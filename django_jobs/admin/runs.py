@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -13,7 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from django_jobs.admin import search
 from django_jobs.admin.arguments import arguments, result
-from django_jobs.admin.base import ReadOnlyMixin
+from django_jobs.admin.base import Order, ReadOnlyMixin
 from django_jobs.admin.display import (
     NOTHING,
     badge,
@@ -38,6 +37,7 @@ class JobRunAdminMixin(ReadOnlyMixin):
     list_display = ("job", "attempt", "status_and_error", "took", "ended")
     list_filter = (RunStatusFilter, QueueFilter, TaskFilter)
     ordering = ("-pk",)
+    orders = dict.fromkeys(RunStatus.values, Order(("-ended_at",)))
     search_fields = ("pk",)
     search_help_text = gettext_lazy("A job's id, its key, or a task")
     fieldsets = (
@@ -82,8 +82,8 @@ class JobRunAdminMixin(ReadOnlyMixin):
     def ended(self, run: JobRun) -> SafeString:
         return when(run.ended_at)
 
-    def search(self, request: HttpRequest, term: str) -> Q:
-        return search.by_id_key_or_task(term, self.alias(request), id_field="job_id")
+    def search(self, request: HttpRequest, term: str) -> search.Search:
+        return search.by_id_key_or_task(term, self.alias(request), id_order=("-job_id", "-claim_number"))
 
     # --- A run's page
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import Q
@@ -10,6 +11,13 @@ from django_jobs import registry
 from django_jobs.models import DeadLetter, JobKey, Worker
 
 MOST_IDS = 1000  # one key may exist in many scopes
+
+
+class Search(NamedTuple):
+    """What a search looks for, and the order of the index that finds it; None if there is no such index."""
+
+    condition: Q
+    order: tuple[str, ...] | None
 
 
 def as_uuid(term: str) -> UUID | None:
@@ -44,10 +52,10 @@ def job_ids(term: str, using: str) -> list[UUID]:
     return [given, *ids] if given else ids
 
 
-def by_id_key_or_task(term: str, using: str, *, id_field: str) -> Q:
-    """Rows of one job, of the job that holds a key, or of the tasks of a name."""
+def by_id_key_or_task(term: str, using: str, *, id_order: tuple[str, ...]) -> Search:
+    """Rows of one job, of the job that holds a key, or of the tasks of a name; `id_order` begins with the job's id."""
     ids = job_ids(term, using)
     if ids:
         # Not both: an OR with the task's name would keep the database from using the index on the id.
-        return Q(**{f"{id_field}__in": ids})
-    return Q(task_name__in=task_names(term, using))
+        return Search(Q(**{f"{id_order[0].lstrip('-')}__in": ids}), id_order)
+    return Search(Q(task_name__in=task_names(term, using)), None)

@@ -10,7 +10,7 @@ from django.db import connections
 from django.utils import timezone
 
 from django_jobs.conf import get_settings
-from django_jobs.database import read_clock
+from django_jobs.database import are_there_any, read_clock
 from django_jobs.doctor.findings import Finding, fine, or_fine, problem, span, warning
 from django_jobs.models import Job, Worker
 from django_jobs.statuses import JobStatus
@@ -47,7 +47,8 @@ def workers(using: str) -> Iterator[Finding]:
     alive = [worker for worker in rows if worker.lease_expires_at >= now]
     message = f"{len(alive)} worker{'' if len(alive) == 1 else 's'} alive, all heartbeats in time."
     yield from or_fine(_late(rows, now, heartbeat), "workers", message)
-    if not alive and Job.objects.using(using).filter(status=JobStatus.READY).exists():
+    ready = Job.objects.using(using).filter(status=JobStatus.READY).order_by("queue_name", "-priority", "run_at", "id")
+    if not alive and any(are_there_any([ready], using=using)):
         yield problem("workers", "Jobs are ready, and no worker is alive.", f"manage.py runworker --database {using}")
 
 

@@ -156,14 +156,16 @@ def _bring_back(task_names: Iterable[str], queue_names: Sequence[str] | None, li
         waiting = Job.objects.using(using).filter(status=JobStatus.WAITING, task_name=task_name)
         if queue_names is not None:
             waiting = waiting.filter(queue_name__in=queue_names)
-        _make_ready(waiting.order_by("id"), limit, using=using)
+        _make_ready(waiting.order_by("waiting_since", "id"), limit, using=using)
 
 
 def _make_ready(rows: QuerySet[Job], limit: int, *, using: str) -> int:
     with write_transaction(using):
         ids = list(lock_rows(rows, using=using).values_list("id", flat=True)[:limit])
+        # They are locked. By their ids alone: beside the condition PostgreSQL might take its index, and read all that
+        # fits it.
         with forced_index("PRIMARY", using=using):
-            return rows.order_by().filter(id__in=ids).update(status=JobStatus.READY, waiting_since=None)
+            return Job.objects.using(using).filter(id__in=ids).update(status=JobStatus.READY, waiting_since=None)
 
 
 def claim_queue(
@@ -314,10 +316,11 @@ def _park(
     """Put what this worker does not know aside, as if it had never been claimed, and what lies right behind it too."""
     ready = Job.objects.using(using).filter(status=JobStatus.READY, queue_name=queue_name)
     with write_transaction(using):
-        parked = _set_aside(fence((run[:2] for run in claimed), worker), using=using, attempt=F("attempt") - 1)
+        held = fence((run[:2] for run in claimed), worker)
+        parked = _set_aside(held, JobStatus.RUNNING, using=using, attempt=F("attempt") - 1)
         ahead = ready.order_by("-priority", "run_at", "id").values_list("id", "task_name")[:PARK_BATCH]
         unknown = [job_id for job_id, task_name in ahead if task_name not in known]
-        parked += _set_aside(Q(id__in=unknown, status=JobStatus.READY), using=using)
+        parked += _set_aside(Q(id__in=unknown), JobStatus.READY, using=using)
     for task_name, count in Counter(parked).items():
         logs.jobs_parked(count, task_name=task_name)
     # Who knows them may have looked while they were claimed here.
@@ -336,11 +339,13 @@ def hold_back(
             rows.filter(id__in=ids).update(**changes)
 
 
-def _set_aside(condition: Q, *, using: str, **changes: Any) -> list[str]:
-    """Park the jobs that meet the condition and that nobody has locked. The task of each."""
+def _set_aside(condition: Q, status: JobStatus, *, using: str, **changes: Any) -> list[str]:
+    """Park the jobs of this status that meet the condition and that nobody has locked. The task of each."""
     rows = Job.objects.using(using).filter(condition)
-    tasks: dict[UUID, str] = dict(lock_rows(rows, using=using).values_list("id", "task_name"))
+    # The status is looked at here: beside the ids PostgreSQL might take its index, and read all jobs of that status.
+    locked = lock_rows(rows, using=using).values_list("id", "task_name", "status")
+    tasks: dict[UUID, str] = {job_id: task_name for job_id, task_name, found in locked if found == status}
     changes |= {"status": JobStatus.WAITING, "worker_id": None, "waiting_since": Clock()}
     with forced_index("PRIMARY", using=using):
-        rows.filter(id__in=list(tasks)).update(**changes)
+        Job.objects.using(using).filter(id__in=list(tasks)).update(**changes)
     return list(tasks.values())

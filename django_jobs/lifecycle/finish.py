@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, Self
 from uuid import UUID
 
@@ -364,9 +365,11 @@ def _deaths(job_ids: Iterable[UUID], *, using: str) -> list[Death]:
     ids = list(job_ids)
     if not ids:
         return []
-    letters = DeadLetter.objects.using(using).filter(job_id__in=ids).order_by("id")
+    letters = DeadLetter.objects.using(using).filter(job_id__in=ids)
     fields = ("id", "job_id", "task_name", "queue_name", "reason", "error_type", "error_text")
-    return [Death._make(row)._replace(reason=DeathReason(row[4])) for row in letters.values_list(*fields)]
+    # Put in order here: see `the_only`.
+    deaths = [Death._make(row)._replace(reason=DeathReason(row[4])) for row in letters.values_list(*fields)]
+    return sorted(deaths, key=attrgetter("letter_id"))
 
 
 def _succeed_postgres(outcomes: Sequence[Outcome], worker: WorkerIdentity, *, using: str, wait: bool) -> set[UUID]:

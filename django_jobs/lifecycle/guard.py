@@ -35,20 +35,21 @@ class Wanted(NamedTuple):
 
 # Two steps of one PostgreSQL statement over the rows of `new` (id, scope, key, key_ttl): an expired row is taken over,
 # a free key inserted. DO UPDATE … WHERE expired would do both, but it locks the row of a key that stays with its
-# holder.
+# holder. The ids stand as an array as well: to join them alone, with the statistics of an empty table, PostgreSQL would
+# read all keys in the order of their ids.
 POSTGRES_GUARD = """
+    due AS MATERIALIZED (
+        SELECT k.id, new.id AS new_holder, new.key_ttl
+        FROM django_jobs_jobkey AS k JOIN new ON new.key = k.key AND new.scope = k.scope
+        WHERE k.key = ANY(ARRAY(SELECT key FROM new)) AND k.expires_at <= statement_timestamp()
+        ORDER BY k.key COLLATE "C", k.scope COLLATE "C"
+        FOR UPDATE OF k
+    ),
     taken AS (
         UPDATE django_jobs_jobkey AS held
         SET holder_id = due.new_holder, created_at = statement_timestamp(),
             expires_at = statement_timestamp() + due.key_ttl
-        FROM (
-            SELECT k.id, new.id AS new_holder, new.key_ttl
-            FROM django_jobs_jobkey AS k JOIN new ON new.key = k.key AND new.scope = k.scope
-            WHERE k.key = ANY(ARRAY(SELECT key FROM new)) AND k.expires_at <= statement_timestamp()
-            ORDER BY k.key COLLATE "C", k.scope COLLATE "C"
-            FOR UPDATE OF k
-        ) AS due
-        WHERE held.id = due.id
+        FROM due WHERE held.id = ANY(ARRAY(SELECT id FROM due)) AND held.id = due.id
         RETURNING held.holder_id
     ),
     guard AS (

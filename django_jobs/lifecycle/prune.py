@@ -82,7 +82,9 @@ def _delete_batch(rows: QuerySet[Any], since: datetime | None = None) -> tuple[i
     batch = list(left.values_list("pk", moment)[: get_settings().PRUNE_BATCH])
     if not batch:
         return 0, since
-    # The condition is repeated, as a key may be taken over meanwhile. Raw: a project's receiver of every model's
-    # post_delete must not cost one query a row.
-    deleted = rows.order_by().filter(pk__in=[pk for pk, _ in batch])._raw_delete(rows.db)
-    return deleted, batch[-1][1]
+    first, last = batch[0][1], batch[-1][1]
+    # The condition is repeated, as a key may be taken over meanwhile; with both moments, for with old statistics
+    # PostgreSQL may look for the ids among all that fits it. Raw: a project's receiver of every model's post_delete
+    # must not cost one query a row.
+    doomed = rows.order_by().filter(**{f"{moment}__range": (first, last)}, pk__in=[pk for pk, _ in batch])
+    return doomed._raw_delete(rows.db), last

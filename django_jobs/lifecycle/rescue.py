@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from django_jobs import logs
 from django_jobs.backoff import Backoff
@@ -15,6 +15,7 @@ from django_jobs.conf import get_settings
 from django_jobs.database import Clock, lock_rows, read_clock, write_transaction
 from django_jobs.errors import ErrorRecord
 from django_jobs.ids import job_id
+from django_jobs.lifecycle.claim import look
 from django_jobs.lifecycle.finish import Finished, announce, record
 from django_jobs.lifecycle.quarantine import was_never_started
 from django_jobs.lifecycle.release import release
@@ -86,12 +87,12 @@ def _gone(using: str) -> QuerySet[Worker]:
 
 def _orphans(using: str) -> QuerySet[Job]:
     row = Worker.objects.filter(id=OuterRef("worker_id"))
-    return Job.objects.using(using).filter(~Exists(row), status=JobStatus.RUNNING)
+    return Job.objects.using(using).filter(~Exists(row), status=JobStatus.RUNNING).order_by("worker_id")
 
 
 def _without_row(using: str) -> Iterable[WorkerIdentity]:
     """The workers named in running jobs that have no row: somebody deleted it."""
-    ids = _orphans(using).order_by().values_list("worker_id", flat=True).distinct()[:100]
+    ids = _orphans(using).values_list("worker_id", flat=True).distinct()[:100]
     return [WorkerIdentity(worker_id, str(worker_id)) for worker_id in ids if worker_id is not None]
 
 
@@ -101,7 +102,7 @@ def _take_back(worker: WorkerIdentity, ending: Ending, *, using: str, limit: int
     now = read_clock(using)
     started: list[ClaimedRun] = []
     unstarted: list[ClaimedRun] = []
-    for job in rows.order_by("id")[:limit]:
+    for job in rows[:limit]:
         run = _as_claimed(job)
         is_innocent = was_never_started(job) or ending.is_unstarted(run)
         (unstarted if is_innocent else started).append(run)
@@ -155,30 +156,39 @@ def bury_unknown(*, using: str, limit: int = 100) -> int:
     A worker that knows the task and serves the queue keeps them alive, however busy it is.
     """
     patience = get_settings().UNKNOWN_TASK_PATIENCE
-    rows = waiting_long(using)
-    if not rows.exists():
-        return 0
-    rows = rows.exclude(_expected(using)).defer("payload", "options")
-    return sum(_bury(job, patience, using=using) for job in rows.order_by("id")[:limit])
+    count = 0
+    for rows in _unexpected(using):
+        jobs = rows.filter(waiting_since__lte=Clock(-patience)).defer("payload", "options")
+        count += sum(_bury(job, patience, using=using) for job in jobs[: limit - count])
+    return count
 
 
-def waiting_long(using: str) -> QuerySet[Job]:
-    """The rows that `bury_unknown` looks at."""
-    patience = get_settings().UNKNOWN_TASK_PATIENCE
-    return Job.objects.using(using).filter(status=JobStatus.WAITING, waiting_since__lte=Clock(-patience))
+def parked(using: str) -> QuerySet[Job]:
+    """The rows that `bury_unknown` looks at, in the order of their index."""
+    return Job.objects.using(using).filter(status=JobStatus.WAITING).order_by("task_name", "waiting_since", "id")
 
 
-def _expected(using: str) -> Q:
-    """The jobs that a worker alive will run: it says that it serves their queue and knows their task."""
+def _unexpected(using: str) -> Iterator[QuerySet[Job]]:
+    """What waits for a worker, task by task, without what a worker alive will run: it serves the queue, knows the task.
+
+    One index over tasks and times finds the oldest of each, however many there are.
+    """
+    names = look(None, using=using).waiting
+    served = _served(using) if names else {}
+    for name in names:
+        if name not in served.get(None, ()):
+            queue_names = [queue_name for queue_name, known in served.items() if name in known]
+            yield parked(using).filter(task_name=name).exclude(queue_name__in=queue_names)
+
+
+def _served(using: str) -> dict[str | None, set[str]]:
+    """The tasks that workers alive know, by the queue they serve; None is every queue."""
     alive = Worker.objects.using(using).filter(lease_expires_at__gte=Clock())
-    tasks_of: dict[str | None, set[str]] = {}  # by queue; None is every queue
+    tasks_of: dict[str | None, set[str]] = {}
     for queue_names, task_names in alive.values_list("queue_names", "task_names"):
         for queue_name in [None] if queue_names is None else _names(queue_names):
             tasks_of.setdefault(queue_name, set()).update(_names(task_names))
-    expected = Q(task_name__in=tasks_of.pop(None, set()))
-    for queue_name, names in tasks_of.items():
-        expected |= Q(queue_name=queue_name, task_name__in=names)
-    return expected
+    return tasks_of
 
 
 def _names(value: object) -> list[str]:

@@ -19,7 +19,7 @@ from django_jobs.statuses import RunStatus, Uniqueness
 
 _HELD = """
     {name} AS MATERIALIZED (
-        SELECT job.ctid AS place FROM django_jobs_job AS job
+        SELECT job.ctid AS place{more} FROM django_jobs_job AS job
         JOIN {outcome} AS o ON o.job_id = job.id AND o.claim_number = job.claim_number
         WHERE job.id = ANY(ARRAY(SELECT job_id FROM {outcome}))
             AND (job.status = 'running') IS TRUE AND (job.worker_id = %s) IS TRUE
@@ -38,7 +38,7 @@ SUCCEED = f"""
     success AS MATERIALIZED (
         SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::float8[], %s::float8[], %s::text[], %s::interval[])
             AS o(job_id, claim_number, started_after, duration, result, key_ttl)
-    ), {_HELD.format(name="held", outcome="success", lock="{lock}")}, gone AS (
+    ), {_HELD.format(name="held", outcome="success", more="", lock="{lock}")}, gone AS (
         DELETE FROM django_jobs_job AS job WHERE job.ctid = ANY(ARRAY(SELECT place FROM held))
         RETURNING id, claim_number, attempt, task_name, queue_name, priority, enqueued_at, run_at, claimed_at, payload,
             key, uniqueness
@@ -58,7 +58,8 @@ SETTLE_KEYS = """
         WHERE key.holder_id = ANY(ARRAY(SELECT id FROM gone)) AND key.holder_id = gone.id
             AND gone.uniqueness = 'ever' AND success.key_ttl IS NOT NULL
     )"""
-# The moved run_at is not that of the run that ended, whose times count from the claim.
+# The moved run_at is not that of the run that ended, whose times count from the claim. The place is the only condition:
+# to join the ids too, with the statistics of an empty table, PostgreSQL would read all jobs in the order of these.
 SEND_BACK = f"""
     ending AS MATERIALIZED (
         SELECT * FROM unnest(
@@ -68,7 +69,7 @@ SEND_BACK = f"""
             job_id, claim_number, started_after, duration, status, is_retry, delay, until, failure, crash, interruption,
             error_type, error_text, traceback
         )
-    ), {_HELD.format(name="sent", outcome="ending", lock="{lock}")}, back AS (
+    ), {_HELD.format(name="sent", outcome="ending", more=", o.*", lock="{lock}")}, back AS (
         UPDATE django_jobs_job AS job SET
             status = CASE WHEN is_retry AND (delay > 0 OR until IS NOT NULL) THEN 'scheduled' ELSE 'ready' END,
             worker_id = NULL, waiting_since = NULL,
@@ -78,10 +79,9 @@ SEND_BACK = f"""
                 ELSE run_at
             END,
             failures = failures + failure, crashes = crashes + crash, interruptions = interruptions + interruption
-        FROM ending
-        WHERE job.ctid = ANY(ARRAY(SELECT place FROM sent)) AND ending.job_id = job.id
+        FROM sent WHERE job.ctid = sent.place
         RETURNING job.id, job.claim_number, attempt, task_name, queue_name, claimed_at, run_at, started_after, duration,
-            ending.status, error_type, error_text, traceback
+            sent.status, error_type, error_text, traceback
     ), ended AS (
         {_RUN}
         SELECT id, claim_number, attempt, status, false, task_name, queue_name, %s, {_TIMES}, error_type,

@@ -54,7 +54,11 @@ class Job(models.Model):
             ),
             StatusIndex(status=JobStatus.SCHEDULED.value, fields=["run_at", "id"], name="django_jobs_job_scheduled"),
             StatusIndex(status=JobStatus.RUNNING.value, fields=["worker_id"], name="django_jobs_job_running"),
-            StatusIndex(status=JobStatus.WAITING.value, fields=["task_name", "id"], name="django_jobs_job_waiting"),
+            StatusIndex(
+                status=JobStatus.WAITING.value,
+                fields=["task_name", "waiting_since", "id"],
+                name="django_jobs_job_parked",
+            ),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=JobStatus.values), name="django_jobs_job_status"),

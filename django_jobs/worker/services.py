@@ -53,7 +53,7 @@ def table(using: str, heartbeat: Heartbeat, lease: timedelta, should_stop: Calla
     return [
         # Of a lease that is over the heartbeat tells in time; this one finds jobs whose worker's row somebody deleted.
         Service("rescue", 2 * lease, lambda: rescue.to_rescue(using), rescue_others),
-        Service("bury_unknown", timedelta(minutes=1), lambda: [rescue.waiting_long(using)], bury),
+        Service("bury_unknown", timedelta(minutes=1), lambda: [rescue.parked(using)], bury),
         Service("prune", timedelta(minutes=1), lambda: prune.to_prune(using), prune_old),
     ]
 

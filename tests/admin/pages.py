@@ -80,6 +80,12 @@ def messages_of(page: str) -> str:
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", found.group(1)))).strip() if found else ""
 
 
+def listed(page: str) -> list[str]:
+    """The keys of the rows in a list, by their links."""
+    body = page[page.index('id="result_list"') :] if 'id="result_list"' in page else ""
+    return re.findall(r'<th class="field-[^"]+"><a href="[^"]*/([^/"]+)/change/', body)
+
+
 def statements(queries: CaptureQueriesContext) -> list[str]:
     return [str(query["sql"]) for query in queries.captured_queries]
 

@@ -69,6 +69,23 @@ def test_a_ready_job_tells_its_place_in_the_queue() -> None:
     assert briefly(job, NOW) == "ready for 1 min"
 
 
+def test_job_of_a_bulk_call_counts_those_before_it_in_the_same_moment() -> None:
+    WorkerFactory.create()
+    jobs = [JobFactory.create(run_at=NOW) for _ in range(4)]
+
+    assert "2 jobs are ahead of it." in said(jobs[2])
+    assert "It is the next of its queue." in said(jobs[0])
+
+
+def test_many_jobs_ahead_are_counted_no_further_than_that_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_jobs.admin.waiting.MOST_AHEAD", 3)
+    WorkerFactory.create()
+    JobFactory.create_batch(2, priority=1), JobFactory.create_batch(2, run_at=NOW)
+    job = JobFactory.create(run_at=NOW)
+
+    assert "More than 3 jobs are ahead of it." in said(job)
+
+
 def test_the_next_job_of_a_queue_says_so() -> None:
     WorkerFactory.create()
 

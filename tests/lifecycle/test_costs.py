@@ -1,4 +1,4 @@
-"""What the hot statements cost: how many there are, and by which index they find their rows."""
+"""What the hot statements cost: how many there are, and what they are given. Their plans are in tests/plans."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.runs import WorkerIdentity
 from tests.lifecycle.steps import died, failed, finish_all, inserts, start_worker, succeeded
 from tests.lifecycle.threads import OpenTransaction, Threads
+from tests.plans.plan import explained, run
 from tests.tasks import note
 
 NAMES = frozenset(registry.names())
@@ -232,84 +233,10 @@ def test_turn_is_one_statement_with_retries_and_without(ending: Callable[[Any], 
     assert (len(finished.recorded), len(runs), len(statements)) == (50, 50, 1)
 
 
-def explain(statements: Statements, how: str = "(ANALYZE, BUFFERS)") -> list[str]:
-    plans = []
-    with connection.cursor() as cursor:
-        for sql, params in statements:
-            cursor.execute(f"EXPLAIN {how} {sql}", params)
-            plans.append("\n".join(row[0] for row in cursor.fetchall()))
-    return plans
-
-
-def buffers(plan: str) -> int:
-    """How many pages the whole statement touched: the first line of buffers is that of the top node."""
-    line = next(line for line in plan.split("\n") if "Buffers:" in line)
-    return sum(int(part.split("=")[1]) for part in line.split() if part.startswith(("hit=", "read=")))
-
-
 def hold_snapshot() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         cursor.execute("SELECT count(*) FROM django_jobs_job")
-
-
-@contextmanager
-def a_big_table(*, has_statistics: bool = True) -> Iterator[None]:
-    """50,000 due next week, 50,000 parked, 5,000 running; without statistics those of a drained queue."""
-    with connection.cursor() as cursor:
-        # It would bring the statistics up to date at a moment of its own choosing.
-        cursor.execute("ALTER TABLE django_jobs_job SET (autovacuum_enabled = off)")
-        try:
-            _fill(cursor)
-            if has_statistics:
-                cursor.execute("ANALYZE django_jobs_job")
-            yield
-        finally:
-            cursor.execute("ALTER TABLE django_jobs_job RESET (autovacuum_enabled)")
-
-
-def _fill(cursor: Any) -> None:
-    enqueue_many([note.bind("x")] * 1_000)
-    Job.objects.all().delete()
-    cursor.execute("ANALYZE django_jobs_job")
-    for status, amount, extra in (
-        ("scheduled", 50_000, "NULL, NULL"),
-        ("waiting", 50_000, "NULL, now()"),
-        ("running", 5_000, "gen_random_uuid(), NULL"),
-    ):
-        cursor.execute(
-            "INSERT INTO django_jobs_job (id, task_name, queue_name, priority, status, run_at, enqueued_at,"
-            " payload, uniqueness, claim_number, attempt, failures, crashes, interruptions, worker_id,"
-            " waiting_since, claimed_at) SELECT gen_random_uuid(), 'gone.task', 'default', 0, %s,"
-            f" now() + interval '7 days', now(), '{{}}', '', 1, 0, 0, 0, 0, {extra}, now()"
-            " FROM generate_series(1, %s)",
-            [status, amount],
-        )
-
-
-@pytest.mark.postgres
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-@pytest.mark.usefixtures("fresh_tables")
-@transactional
-@pytest.mark.parametrize("has_statistics", [False, True])
-def test_claim_reads_an_index_in_order_whatever_else_is_in_the_table(has_statistics: bool) -> None:
-    """PG-04, and design 5.2: jobs that cannot be claimed are out of the range that a claim reads."""
-    worker = start_worker()
-    with a_big_table(has_statistics=has_statistics):
-        enqueue_many(note.bind(str(number)) for number in range(3))
-        with noted() as statements:
-            assert len(claim.claim(worker, None, 1, NAMES, using="default")) == 1
-        plans = explain(statements)
-
-    assert len(plans) == 2
-    # With the statistics of a drained queue the look for parked jobs may sort them, until the next ANALYZE.
-    for plan in plans if has_statistics else plans[1:]:
-        assert "Seq Scan on django_jobs_job" not in plan, plan
-        assert "django_jobs_job_ready" in plan, plan
-        assert buffers(plan) < 500, plan
-    picked = plans[1].split("CTE picked")[1].split("CTE claimed")[0]
-    assert "Sort" not in picked, picked
 
 
 @pytest.mark.postgres
@@ -326,53 +253,13 @@ def test_turn_after_a_run_reads_nothing_that_lies_before_it(has_statistics: bool
         *_, last = claim.claim(worker, ["default"], 50, NAMES, using="default")
         if has_statistics:
             cursor.execute("ANALYZE django_jobs_job")
-        with noted() as statements:
+        with explained(run) as plans:
             _, runs = turn.turn([], worker, "default", 10, NAMES, using="default", after=last)
-        (plan,) = explain(statements)
         snapshot.end()
 
     assert len(runs) == 10
-    picked = plan.split("CTE picked")[1].split("CTE claimed")[0]
-    assert "django_jobs_job_ready" in picked, picked
-    assert "Sort" not in picked, picked
-    assert buffers(picked) < 100, picked
-
-
-@pytest.mark.postgres
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-@pytest.mark.usefixtures("fresh_tables")
-@transactional
-def test_promotion_and_the_timer_read_the_index_of_what_is_due_later() -> None:
-    with a_big_table():
-        with noted() as statements:
-            claim.promote(using="default")
-            claim.look(None, using="default")
-        plans = explain(statements)
-
-    assert len(plans) == 2
-    for plan in plans:
-        assert "django_jobs_job_scheduled" in plan, plan
-        assert "Seq Scan" not in plan, plan
-        assert buffers(plan) < 100, plan
-
-
-@pytest.mark.postgres
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-@pytest.mark.usefixtures("fresh_tables")
-@transactional
-@pytest.mark.parametrize("ending", [succeeded, failed, died])
-def test_finish_finds_its_rows_by_their_ids(ending: Callable[[Any], Any]) -> None:
-    worker = start_worker()
-    with a_big_table():
-        enqueue_many(note.bind(str(number)) for number in range(3))
-        runs = take(worker)
-        with noted() as statements:
-            finish_all([ending(run) for run in runs], worker)
-        plans = explain(statements, "")
-
-    assert plans
-    for plan in plans:
-        reads = [line for line in plan.split("\n") if re.search(r"Scan .*django_jobs_job( |$)", line)]
-        assert all(re.search("Index|Bitmap|Tid", line) for line in reads), plan
+    (plan,) = plans
+    picked = plan.part("picked")
+    assert picked.indexes == {"django_jobs_job_ready"}, picked
+    assert not picked.sorted, picked
+    assert picked.buffers < 100, picked

@@ -176,45 +176,6 @@ def test_key_is_the_same_in_processes_with_other_hash_seeds() -> None:
     assert json.loads(printed.pop())[:2] == ["k", "tests.tasks.echo"]
 
 
-@pytest.mark.postgres
-@pytest.mark.django_db
-def test_search_for_a_key_reads_an_index_among_many_ended_jobs() -> None:
-    """ID-12"""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO django_jobs_jobkey (key, scope, holder_id, created_at)"
-            " SELECT 'k' || n, %s, gen_random_uuid(), now() FROM generate_series(1, 50000) AS n",
-            [note.name],
-        )
-        cursor.execute("ANALYZE django_jobs_jobkey")
-
-    plans = _plans_of(lambda: enqueue(note.using(key="new"), "x"), "django_jobs_jobkey")
-    plans += _plans_of(lambda: enqueue(note.using(key="k7"), "x"), "django_jobs_jobkey")
-
-    assert len(plans) == 3  # two inserts, and the look for the holder
-    assert all("Seq Scan on django_jobs_jobkey" not in plan for plan in plans), plans
-    assert any("django_jobs_key_unique" in plan for plan in plans)
-
-
-def _plans_of(call: Callable[[], object], table: str) -> list[str]:
-    """The plan of each statement of the call that names the table."""
-    statements: list[tuple[str, Any]] = []
-
-    def note_statement(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if table in sql:
-            statements.append((sql, params))
-        return execute(sql, params, many, context)
-
-    with connection.execute_wrapper(note_statement):
-        call()
-    plans = []
-    with connection.cursor() as cursor:
-        for sql, params in statements:
-            cursor.execute(f"EXPLAIN {sql}", params)
-            plans.append("\n".join(row[0] for row in cursor.fetchall()))
-    return plans
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize("other", ["K", "k ", " k", "ḱ", "k\u0301", "\U0001d424"])
 def test_keys_are_compared_byte_by_byte(other: str) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -160,55 +158,6 @@ def test_under_a_heavy_load_the_rate_is_that_of_the_latest_runs(monkeypatch: pyt
     runs(succeeded=10, failed=1, age=timedelta(minutes=1))
 
     assert alerts.recent_failures(using="default") == (1, 11)
-
-
-@pytest.fixture
-def much_history(fresh_tables: None) -> None:
-    """120,000 runs, all of the last minute, 5,000 closed letters, 2,000 jobs for tomorrow; and 100 live jobs."""
-    JobRun.objects.bulk_create(rows.run(ended=SECOND, status=status, payload=["x" * 200]) for status in RunStatus)
-    columns = [str(field.column) for field in JobRun._meta.fields if field.column not in {"id", "job_id", "ended_at"}]
-    names = ", ".join(columns)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO django_jobs_jobrun (job_id, ended_at, {names}) "
-            f"SELECT gen_random_uuid(), ended_at - n * interval '2 ms', {names} "
-            "FROM django_jobs_jobrun, generate_series(1, 20000) n"
-        )
-    closed = {"status": LetterStatus.DISCARDED, "closed_at": read_clock("default")}
-    DeadLetter.objects.bulk_create(rows.letter(**closed) for _ in range(5_000))
-    Job.objects.bulk_create(rows.job(due=timedelta(days=-1), status=JobStatus.SCHEDULED) for _ in range(2_000))
-    Job.objects.bulk_create(rows.job(due=SECOND, priority=number % 3) for number in range(100))
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")
-
-
-@pytest.mark.postgres
-@pytest.mark.slow
-@pytest.mark.usefixtures("much_history")
-def test_no_question_reads_finished_rows() -> None:
-    """SC-08: each statement touches fewer than 1000 buffers, and none scans a table."""
-    with CaptureQueriesContext(connection) as captured:
-        find_alerts(using="default")
-
-    statements = [query["sql"] for query in captured if query["sql"].startswith("SELECT") and "FROM" in query["sql"]]
-    assert len(statements) >= 8
-    for statement in statements:
-        plan = explain(statement)
-        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 1000, statement
-        assert not [node for node in nodes(plan) if node["Node Type"] == "Seq Scan"], statement
-
-
-def explain(statement: str) -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")
-        answer = cursor.fetchone()[0]
-    return (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]  # type: ignore[no-any-return]
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for below in plan.get("Plans", ()):
-        yield from nodes(below)
 
 
 def test_number_of_questions_does_not_grow_with_the_rows() -> None:
