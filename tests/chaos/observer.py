@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,11 +22,13 @@ class Observer(Beside):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.leases: dict[str, list[Lease]] = {}  # by the worker's name
-        self.gone: dict[int, datetime] = {}  # by process id: when it was first seen to be gone, by the database's clock
+        self.gone: dict[int, datetime] = {}  # by process id: when it was first seen to be gone
         self._pids: set[int] = set()
         self._claims: dict[UUID, tuple[int, UUID | None]] = {}
 
     def step(self) -> None:
+        # By this host's clock, which is the database's too: a process may end while that is away.
+        self.gone |= {pid: datetime.now(UTC) for pid in self._pids - self.gone.keys() if not _is_alive(pid)}
         self._look_at_leases()
         rows = Job.objects.exclude(claim_number=0).values_list("id", "claim_number", "worker_id")
         claims = {job_id: (number, worker) for job_id, number, worker in rows}
@@ -42,12 +44,9 @@ class Observer(Beside):
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT name, pid, lease_expires_at, statement_timestamp() FROM {Worker._meta.db_table}")
             rows = cursor.fetchall()
-            cursor.execute("SELECT statement_timestamp()")
-            (now,) = cursor.fetchone()
         for name, pid, until, seen in rows:
             self.leases.setdefault(name, []).append(Lease(seen, until, pid))
             self._pids.add(pid)
-        self.gone |= {pid: now for pid in self._pids - self.gone.keys() if not _is_alive(pid)}
 
 
 def _is_alive(pid: int) -> bool:
