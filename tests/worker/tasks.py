@@ -204,3 +204,12 @@ HOARD: list[bytes] = []
 def hoard(megabytes: int) -> None:
     """Keep so much memory after the task's end."""
     HOARD.append(b"x" * (megabytes * 2**20))
+
+
+@task(max_attempts=1, timeout=0.3)
+async def block_the_loop(label: str) -> None:
+    """Keep the thread of the event loop for itself, however short the time limit, until the test lets it succeed."""
+    tell(label)
+    while not Path(os.environ["TOLD_FOLDER"], "go").exists():  # noqa: ASYNC240
+        time.sleep(0.01)  # noqa: ASYNC251
+    tell("unblocked")
