@@ -213,3 +213,11 @@ async def block_the_loop(label: str) -> None:
     while not Path(os.environ["TOLD_FOLDER"], "go").exists():  # noqa: ASYNC240
         time.sleep(0.01)  # noqa: ASYNC251
     tell("unblocked")
+
+
+@task(backoff=0)
+def wait_for_file(label: str, name: str) -> None:
+    """End when the test has made this file."""
+    tell(label)
+    while not Path(os.environ["TOLD_FOLDER"], name).exists():
+        time.sleep(0.01)
