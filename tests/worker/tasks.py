@@ -80,6 +80,23 @@ def spin(label: str) -> None:
         pass
 
 
+@task(backoff=0)
+def compute(label: str, seconds: float) -> None:
+    """Keep the interpreter busy."""
+    tell(label)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+@task(backoff=0)
+def rest_in_transaction(label: str, seconds: float) -> None:
+    with transaction.atomic():
+        Effect.objects.create(label=label)
+        tell(label)
+        time.sleep(seconds)
+
+
 @task(max_attempts=1, timeout=0.3)
 def ignore_the_limit(label: str) -> None:
     """Blocked in C, where no exception reaches it, then effective although it is too late."""
@@ -221,3 +238,22 @@ def wait_for_file(label: str, name: str) -> None:
     tell(label)
     while not Path(os.environ["TOLD_FOLDER"], name).exists():
         time.sleep(0.01)
+
+
+@task(backoff=0, takes_context=True)
+def ask_until_cancelled(context: JobContext, label: str) -> None:
+    """Stay until the run counts no longer; succeed at once where no test asked to be told."""
+    tell(label)
+    while os.environ.get("TOLD_FOLDER") and not context.is_cancelled:
+        time.sleep(0.01)
+    tell(f"{label} cancelled")
+
+
+@task(backoff=0)
+async def await_until_cancelled(label: str) -> None:
+    """The same on the event loop."""
+    tell(label)
+    try:
+        await asyncio.sleep(NEVER if os.environ.get("TOLD_FOLDER") else 0)
+    finally:
+        tell(f"{label} cancelled")
