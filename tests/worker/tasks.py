@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, connection, transaction
 
 from django_jobs import GiveUp, JobContext, Retry, enqueue, once, task
 from tests.models import Effect
 
+P = ParamSpec("P")
+T = TypeVar("T")
 NEVER = 3600.0  # seconds; no test waits for it
 
 
@@ -257,3 +261,20 @@ async def await_until_cancelled(label: str) -> None:
         await asyncio.sleep(NEVER if os.environ.get("TOLD_FOLDER") else 0)
     finally:
         tell(f"{label} cancelled")
+
+
+def noted(function: Callable[P, T]) -> Callable[P, T]:
+    """A decorator that does not know of async functions."""
+
+    @functools.wraps(function)
+    def noting(*args: P.args, **kwargs: P.kwargs) -> T:
+        tell("noted")
+        return function(*args, **kwargs)
+
+    return noting
+
+
+@task(max_attempts=3)
+@noted
+async def aeffect_behind_a_decorator(label: str) -> None:
+    await Effect.objects.acreate(label=label)

@@ -1,4 +1,4 @@
-"""An async task that never lets the event loop's thread go."""
+"""Async tasks: they run, and one that never lets the event loop's thread go harms itself alone."""
 
 from __future__ import annotations
 
@@ -17,6 +17,22 @@ from tests.worker import tasks
 pytestmark = [pytest.mark.race, pytest.mark.slow]
 
 WITHIN = timedelta(seconds=15)  # its limit, and the 3 s after that in which it might still end
+
+
+def test_async_task_has_run_when_its_job_is_done_or_its_job_is_dead(workers: Workers) -> None:
+    """WK-17: a decorator that does not know of async functions calls one without awaiting it."""
+    ran = enqueue(tasks.arest, "ran", 0)
+    called = enqueue(tasks.aeffect_behind_a_decorator, "called")
+    worker = workers.start_telling("--burst")
+
+    assert worker.wait() == 0
+    assert (workers.told / "noted").exists()
+    assert (ran.get().status, called.get().status) == ("succeeded", "dead")
+    letter = DeadLetter.objects.get()
+    assert (letter.reason, letter.attempt) == (DeathReason.BAD_RESULT, 1)
+    assert "coroutine" in letter.error_text
+    assert Effect.objects.get().label == "ran"
+    assert worker.output.count("never awaited") == 1, "Python's word on the one that is dead"
 
 
 def test_task_that_blocks_the_event_loop_is_timed_out_and_all_others_go_on(workers: Workers) -> None:
