@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -73,3 +73,8 @@ def current_job() -> JobContext | None:
 def enter(running: Running) -> None:
     """Let `current_job()` give its context in the contextvars' context in force, which is thrown away after the job."""
     _current.set(running)
+
+
+def running_in(context: Context) -> Running | None:
+    """Return what runs in another context; None outside of a job."""
+    return context.get(_current)

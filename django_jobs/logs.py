@@ -216,6 +216,16 @@ def thread_given_up(run: ClaimedRun, *, seconds: float) -> None:
     logger.error("thread given up task=%s job=%s over=%.1f", quoted(run.task_name), run.job_id, seconds)
 
 
+def loop_replaced(run: ClaimedRun, *, stranded: int) -> None:
+    """A task kept the thread of the event loop for itself; the runs beside it were handed back."""
+    logger.error("event loop replaced task=%s job=%s stranded=%s", quoted(run.task_name), run.job_id, stranded)
+
+
+def directory_left(run: ClaimedRun) -> None:
+    """The working directory of the process was another one when a run ended; it was changed back."""
+    logger.warning("working directory changed task=%s job=%s", quoted(run.task_name), run.job_id)
+
+
 def runs_handed_back(count: int, *, worker: str) -> None:
     """Runs were still under way when the worker's grace was over."""
     logger.warning("runs handed back count=%s worker=%s", count, quoted(worker))

@@ -44,6 +44,11 @@ def reason_label(reason: str) -> str:
     return str(dict(DeathReason.choices).get(reason, reason))
 
 
+def strings(value: object) -> list[str]:
+    """The strings of a list; none of a value of another kind, as a row can hold any JSON."""
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
 def mono(value: object) -> SafeString:
     """A name or an id, in a fixed-width face."""
     return format_html('<code class="dj-mono">{}</code>', value) if value not in {None, ""} else SafeString(NOTHING)

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_jobs import registry
 from django_jobs.admin.base import is_searching
+from django_jobs.admin.display import strings
 from django_jobs.admin.search import served_names
 from django_jobs.conf import get_settings
 from django_jobs.models import Worker
@@ -53,7 +54,7 @@ class QueueFilter(ColumnFilter):
         served = Worker.objects.using(using).values_list("queue_names", flat=True)[:200]
         yield from get_settings().QUEUES
         yield from (registry.get(name).queue_name for name in registry.names())
-        yield from (name for names in served if isinstance(names, list) for name in names)
+        yield from (name for each in served for name in strings(each))
 
 
 class TaskFilter(ColumnFilter):

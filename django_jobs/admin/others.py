@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_jobs.admin.base import ReadOnlyMixin
-from django_jobs.admin.display import badge, block, mono, when
+from django_jobs.admin.display import badge, block, mono, strings, when
 from django_jobs.admin.search import MOST_IDS, Search, as_uuid
 from django_jobs.models import Job, JobKey, Lock, Worker
 
@@ -41,11 +41,11 @@ class WorkerAdminMixin(ReadOnlyMixin):
 
     @admin.display(description=gettext_lazy("queues"))
     def queues(self, worker: Worker) -> str:
-        return ", ".join(worker.queue_names) if worker.queue_names else _("all")
+        return ", ".join(strings(worker.queue_names)) if worker.queue_names else _("all")
 
     @admin.display(description=gettext_lazy("tasks"))
     def tasks(self, worker: Worker) -> SafeString:
-        return block("\n".join(worker.task_names))
+        return block("\n".join(strings(worker.task_names)))
 
     @admin.display(description=gettext_lazy("started"))
     def started(self, worker: Worker) -> SafeString:

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from django_jobs import registry
+from django_jobs.admin.display import strings
 from django_jobs.models import DeadLetter, JobKey, Worker
 
 MOST_IDS = 1000  # one key may exist in many scopes
@@ -40,7 +41,7 @@ def task_names(term: str, using: str) -> list[str]:
 def served_names(using: str) -> set[str]:
     """The tasks that running workers know: there may be some that this process does not."""
     lists = Worker.objects.using(using).values_list("task_names", flat=True)[:200]
-    return {name for names in lists if isinstance(names, list) for name in names if isinstance(name, str)}
+    return {name for each in lists for name in strings(each)}
 
 
 def job_ids(term: str, using: str) -> list[UUID]:

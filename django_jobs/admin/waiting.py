@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from django_jobs import registry
-from django_jobs.admin.display import counted, first_line, relative, rough_span, span
+from django_jobs.admin.display import counted, first_line, relative, rough_span, span, strings
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobRun, Worker
 from django_jobs.statuses import JobStatus
@@ -118,14 +118,20 @@ def _unserved(job: Job, now: datetime, using: str) -> list[str]:
     workers = _live_workers(now, using)
     if not workers:
         return [_("No worker is running: start one with manage.py runworker.")]
-    serving = [each for each in workers if each["queue_names"] is None or job.queue_name in each["queue_names"]]
+    serving = [
+        each for each in workers if each["queue_names"] is None or job.queue_name in strings(each["queue_names"])
+    ]
     if not serving:
         return [_("No running worker serves queue %(queue)s.") % {"queue": repr(job.queue_name)}]
-    if not any(job.task_name in each["task_names"] for each in serving):
+    if not any(job.task_name in strings(each["task_names"]) for each in serving):
         return [_("No running worker of its queue knows task %(task)s.") % {"task": repr(job.task_name)}]
     if job.crashes:
         return [_("A worker died while it held this job, so it runs alone, when a worker has nothing else to do.")]
     return []
+
+
+def _serves(queue_names: Any, queue_name: str) -> bool:
+    return queue_names is None or queue_name in strings(queue_names)
 
 
 def _live_workers(now: datetime, using: str) -> list[Any]:

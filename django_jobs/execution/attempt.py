@@ -62,8 +62,9 @@ class Attempt:
     def begin(self, stopping: Callable[[], bool]) -> Self:
         """Start the clock; `stopping` says whether the worker has been told to stop."""
         self.stopping = stopping
-        self.started = time.monotonic()
-        self.deadline = self.started + self.task.effective(self.run.options).timeout.total_seconds()
+        started = time.monotonic()
+        self.deadline = started + self.task.effective(self.run.options).timeout.total_seconds()
+        self.started = started  # at last: who sees that it has started looks at its deadline
         return self
 
     @property

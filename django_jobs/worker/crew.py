@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from django_jobs import logs
 from django_jobs.execution import Attempt, Recording
 from django_jobs.worker.aloop import AsyncLoop
 from django_jobs.worker.inbox import Inbox
@@ -33,16 +34,25 @@ class Crew:
         self.prefetch = Prefetch()
         self._threads = Threads(threads, inbox, recording, stopping, marks)
         self._loop = AsyncLoop(async_concurrency, inbox, stopping, marks) if is_async else None
+        self._retired: list[AsyncLoop] = []  # each is kept by a task that blocks it, or was
         self._watchman = Watchman(
             self._threads.running, self._running_async, self._expire_async, inbox.put_stuck, is_idle
         )
 
+    @property
+    def _loops(self) -> list[AsyncLoop]:
+        return [*self._retired, self._loop] if self._loop is not None else []
+
     def _running_async(self) -> Iterable[Attempt]:
-        return self._loop.running() if self._loop else ()
+        return [attempt for loop in self._loops for attempt in loop.running()]
 
     def _expire_async(self, attempt: Attempt) -> None:
-        if self._loop is not None and attempt.expire():
-            self._loop.cancel([attempt])
+        if attempt.expire():
+            self._cancel_async([attempt])
+
+    def _cancel_async(self, attempts: list[Attempt]) -> None:
+        for loop in self._loops:
+            loop.cancel(attempts)
 
     def room(self, ledger: Ledger) -> int:
         """How many jobs may be claimed, of whichever kind they turn out to be."""
@@ -108,19 +118,30 @@ class Crew:
         attempts = list(attempts)
         for attempt in attempts:
             attempt.cancel()
-        if self._loop is not None:
-            self._loop.cancel([attempt for attempt in attempts if attempt.task.is_async])
+        self._cancel_async([attempt for attempt in attempts if attempt.task.is_async])
+
+    def replace_loop(self, attempt: Attempt) -> list[Attempt]:
+        """Go on with a new event loop if the one that runs this is stuck. The runs that are stranded there."""
+        loop = self._loop
+        if loop is None or attempt not in loop.running() or not loop.is_stuck():
+            return []
+        self._retired = [each for each in self._retired if each.thread.is_alive()] + [loop]
+        self._loop, stranded = loop.retire()
+        logs.loop_replaced(attempt.run, stranded=len(stranded))
+        return stranded
 
     def give_up(self, attempt: Attempt) -> None:
         """Make up for the place of a task that cannot be stopped."""
-        if attempt.task.is_async and self._loop is not None:
-            self._loop.give_up(attempt)
-        else:
+        if not attempt.task.is_async:
             self._threads.give_up(attempt)
+            return
+        for loop in self._loops:
+            if attempt in loop.running():
+                loop.give_up(attempt)
 
     def end(self, patience: float) -> bool:
         """Let everything end that can within so many seconds. False if some task still runs."""
         until = time.monotonic() + patience
         self._watchman.stop()
-        is_loop_ended = self._loop is None or self._loop.end(patience)
-        return self._threads.end(max(0.1, until - time.monotonic())) and is_loop_ended
+        ends = [loop.end(max(0.1, until - time.monotonic())) for loop in self._loops]
+        return self._threads.end(max(0.1, until - time.monotonic())) and all(ends)

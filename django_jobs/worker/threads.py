@@ -51,6 +51,7 @@ class Threads:
         self._recording = recording
         self._stopping = stopping
         self._marks = marks
+        self._home = hygiene.Home()
         self._waiting: deque[Attempt] = deque()
         self._idle: deque[Slot] = deque()
         self._is_ended = False
@@ -160,6 +161,7 @@ class Threads:
                 self._marks.note_start(attempt)
             outcome = execute(attempt, recording=self._recording, stopping=self._stopping)
             slot.attempt = None
+            self._home.restore(attempt.run)
             if attempt.sent or hygiene.has_connected():
                 hygiene.tidy(was_interrupted=attempt.sent)
         except BaseException as error:  # noqa: BLE001  a fault of ours, or no memory left: the thread goes on

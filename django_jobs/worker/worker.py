@@ -186,6 +186,8 @@ class Worker:
         for attempt, outcome in self._inbox.take_ended():
             self._ended(attempt, outcome)
         for attempt in self._inbox.take_stuck():
+            if attempt.task.is_async:
+                self._leave_stuck_loop(attempt)
             self._give_up(attempt)
         if woken := self._inbox.take_woken():
             self._take_hints(woken)
@@ -222,6 +224,13 @@ class Worker:
             attempt.cancel()
             self._crew.give_up(attempt)
             self._wear.gave_up()
+
+    def _leave_stuck_loop(self, attempt: Attempt) -> None:
+        """If the event loop is stuck, hand back what it cannot go on with: only the task that blocks it is to blame."""
+        stranded = self._crew.replace_loop(attempt)
+        for each in stranded:
+            self._ledger.leave(each, policy.handed_back(each))
+        self._crew.cancel(stranded)
 
     def _lose_lease(self) -> None:
         logs.worker_replaced(self._identity.name)

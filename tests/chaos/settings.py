@@ -1,18 +1,12 @@
 """Settings of the chaos run's processes: a short lease, so that much happens, and a clock that may be wrong."""
 
 import os
-import time
-from datetime import timedelta
 
 import environ
-from django.utils import timezone
 
-SKEW = float(os.environ.get("CHAOS_SKEW", "0"))  # seconds
-if SKEW:
-    _time, _time_ns, _now = time.time, time.time_ns, timezone.now
-    time.time = lambda: _time() + SKEW
-    time.time_ns = lambda: _time_ns() + int(SKEW * 1e9)
-    timezone.now = lambda: _now() + timedelta(seconds=SKEW)
+from tests.clocks import skew
+
+skew(float(os.environ.get("CHAOS_SKEW", "0")))
 
 DATABASES = {"default": environ.Env().db_url("CHAOS_DATABASE_URL")}
 DATABASES["default"]["CONN_MAX_AGE"] = int(os.environ.get("CHAOS_CONN_MAX_AGE", "0"))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import pytest
 
 from django_jobs import TimeLimitExceeded
 from django_jobs.execution import Attempt
@@ -19,8 +16,6 @@ from django_jobs.execution.deadlines import interrupt
 from django_jobs.runs import Then
 from django_jobs.statuses import RunStatus
 from tests.execution.attempts import attempt, declared, run, run_attempt
-
-TASKS = 3_000
 
 
 @contextmanager
@@ -45,13 +40,6 @@ def watched(box: list[Attempt]) -> Iterator[list[bool]]:
         thread.join()
 
 
-@pytest.fixture
-def switch_interval() -> Iterator[None]:
-    former = sys.getswitchinterval()
-    yield
-    sys.setswitchinterval(former)
-
-
 def test_task_in_pure_python_is_ended_at_its_limit() -> None:
     def spin() -> None:
         while True:
@@ -67,30 +55,6 @@ def test_task_in_pure_python_is_ended_at_its_limit() -> None:
     assert outcome.error is not None
     assert "0.05 s" in outcome.error.text
     assert "spin" in outcome.error.traceback
-
-
-@pytest.mark.slow
-def test_tasks_that_end_at_their_limit_leave_nothing_behind(switch_interval: None) -> None:
-    """The interruption lands in the task or not at all; never in the code around it, never in the next task."""
-    ends = [0.0]
-    sys.setswitchinterval(0.00002)  # as many meetings of the two threads as can be; the fixture puts it back
-
-    def end_at_the_limit() -> None:
-        while time.monotonic() < ends[0]:
-            pass
-
-    statuses: list[RunStatus] = []
-    with declared(end_at_the_limit, timeout=0.001) as task:
-        box: list[Attempt] = []
-        with watched(box) as sent:
-            for number in range(TASKS):
-                made = attempt(task)
-                ends[0] = time.monotonic() + 0.001 + (number % 7 - 3) * 0.00002
-                box[:] = [made]
-                statuses.append(run_attempt(made).status)
-
-    assert set(statuses) == {RunStatus.SUCCEEDED, RunStatus.TIMED_OUT}
-    assert statuses.count(RunStatus.TIMED_OUT) <= sum(sent)
 
 
 def test_task_that_swallows_its_interruption_and_returns_has_succeeded() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from datetime import datetime
 
 import pytest
 from django.db import connection
 
 from django_jobs import enqueue, enqueue_many
-from django_jobs.models import DeadLetter, Job, JobRun
+from django_jobs.models import DeadLetter, Job, JobRun, Worker
+from django_jobs.registry import Task
 from django_jobs.statuses import JobStatus, RunStatus
 from tests.models import Effect
 from tests.processes import FAST, Workers, wait_until
@@ -18,41 +20,56 @@ from tests.worker import tasks
 pytestmark = [pytest.mark.race]
 
 
+def _is_sqlite() -> bool:
+    return connection.vendor == "sqlite"
+
+
 @pytest.mark.slow
 def test_four_workers_run_two_hundred_jobs_once_each(workers: Workers) -> None:
     """CL-01, WK-20. Fewer on SQLite: there a new project waits 5 s for the one write lock, and then its task fails."""
-    count, threads = (50, "1") if connection.vendor == "sqlite" else (200, "3")
-    enqueue_many(tasks.plain_effect.bind(f"{number}") for number in range(count))
+    count, threads = (50, "1") if _is_sqlite() else (200, "3")
+    processes = [workers.start("--threads", threads, settings={"POLL_INTERVAL": 0.1}) for _ in range(4)]
+    wait_until(lambda: Worker.objects.count() == 4, within=60, what="four workers")
 
-    processes = [workers.start("--burst", "--threads", threads, settings={}) for _ in range(4)]
+    enqueue_many(tasks.rest.bind(f"{number}", 0.01) for number in range(count))
+    wait_until(lambda: not Job.objects.exists(), within=60)
+    for process in processes:
+        process.signal(signal.SIGTERM)
 
-    assert [process.wait(60) for process in processes] == [0] * 4
+    assert [process.wait() for process in processes] == [0] * 4
     assert Counter(JobRun.objects.values_list("status", "attempt")) == {(RunStatus.SUCCEEDED, 1): count}
-    assert set(Counter(Effect.objects.values_list("label", flat=True)).values()) == {1}
-    assert not Job.objects.exists()
+    assert JobRun.objects.values("job_id").distinct().count() == count
+    assert Counter(Effect.objects.values_list("label", flat=True)) == {f"{number}": 1 for number in range(count)}
+    assert JobRun.objects.values("worker").distinct().count() > 1, "one of them was alone"
 
 
 @pytest.mark.slow
-def test_late_finisher_changes_nothing_and_says_so_once(workers: Workers) -> None:
-    """CL-02: a worker is stopped past its lease, another one runs the job, the first one comes back and fails."""
-    handle = enqueue(tasks.wait_for_go, "late")
+def test_worker_that_comes_back_after_its_lease_stops_what_it_runs_and_changes_nothing(workers: Workers) -> None:
+    """CL-02: it is stopped past its lease, and another one runs its jobs. Then it comes back, and one of them fails."""
+    handles = [
+        enqueue(tasks.wait_for_go, "failing"),
+        enqueue(tasks.ask_until_cancelled, "asking"),
+        enqueue(tasks.await_until_cancelled, "awaiting"),
+    ]
     late = workers.start_telling("--name", "late")
-    workers.wait_told("late")
+    workers.wait_told("failing", "asking", "awaiting")
     late.signal(signal.SIGSTOP)
     workers.start("--name", "other")
-    wait_until(lambda: JobRun.objects.filter(status=RunStatus.SUCCEEDED).exists(), what="the other worker's success")
+    wait_until(lambda: JobRun.objects.filter(status=RunStatus.SUCCEEDED).count() == 3, what="the other's successes")
 
     late.signal(signal.SIGCONT)
     (workers.told / "go").touch()
-    late.wait_for("lease lost")
+    workers.wait_told("asking cancelled", "awaiting cancelled")
+    wait_until(lambda: late.output.count("lease lost") == 3, what=late.output)
     late.signal(signal.SIGTERM)
-    late.wait()
 
-    assert handle.get().status == "succeeded"
+    assert late.wait() == 0
+    assert [handle.get().status for handle in handles] == ["succeeded"] * 3
     assert not DeadLetter.objects.exists()
-    runs = JobRun.objects.order_by("id").values_list("status", "worker")
-    assert list(runs) == [(RunStatus.LOST, "late"), (RunStatus.SUCCEEDED, "other")]
-    assert late.output.count("lease lost") == 1, late.output
+    runs = [(RunStatus.LOST, "late"), (RunStatus.SUCCEEDED, "other")]
+    for handle in handles:
+        assert list(JobRun.objects.filter(job_id=handle.id).order_by("id").values_list("status", "worker")) == runs
+    assert late.output.count("lease lost") == 3, "once for each run"
 
 
 @pytest.mark.slow
@@ -62,8 +79,11 @@ def test_job_of_a_killed_worker_is_taken_back_and_run_by_another(workers: Worker
     doomed = workers.start_telling()
     workers.wait_told("killed")
     workers.start()
+    wait_until(lambda: Worker.objects.count() == 2)
 
     doomed.kill()
+    sweep = 2 * FAST["LEASE"]
+    wait_until(lambda: handle.get().crashes == 1 or handle.get().is_finished, within=FAST["LEASE"] + sweep)
     wait_until(lambda: handle.get().is_finished)
 
     assert list(JobRun.objects.order_by("id").values_list("status", "attempt")) == [
@@ -74,14 +94,31 @@ def test_job_of_a_killed_worker_is_taken_back_and_run_by_another(workers: Worker
 
 @pytest.mark.slow
 def test_long_jobs_keep_their_lease_while_their_worker_lives(workers: Workers) -> None:
-    """CL-03: longer than a lease, beside a worker that would take them back."""
-    handles = [enqueue(task, "long", 1.7 * FAST["LEASE"]) for task in (tasks.rest, tasks.arest)]
-    for _ in range(2):
-        workers.start()
+    """CL-03, CL-04, CL-05: jobs of three leases, beside a worker that would take them back.
 
-    wait_until(lambda: all(handle.get().is_finished for handle in handles))
+    One sleeps, one awaits, one computes without a pause, and one stays in a transaction. SQLite locks the whole file
+    for the last one, heartbeats included.
+    """
+    settings = {"LEASE": 2, "HEARTBEAT": 0.3, "POLL_INTERVAL": 0.1}
+    kinds: list[Task] = [tasks.rest, tasks.arest, tasks.compute]
+    if not _is_sqlite():
+        kinds.append(tasks.rest_in_transaction)
+    handles = [enqueue(task, task.name, 3 * settings["LEASE"]) for task in kinds]
+    workers.start_telling("--name", "holder", settings=settings)
+    workers.wait_told(*(task.name for task in kinds))
+    workers.start("--name", "other", settings=settings)
 
-    assert list(JobRun.objects.values_list("status", "attempt")) == [(RunStatus.SUCCEEDED, 1)] * 2
+    moments: set[datetime] = set()
+
+    def are_ended() -> bool:
+        moments.update(Worker.objects.filter(name="holder").values_list("heartbeat_at", flat=True))
+        return all(handle.get().is_finished for handle in handles)
+
+    wait_until(are_ended, within=60)
+
+    assert set(JobRun.objects.values_list("status", "attempt", "worker")) == {(RunStatus.SUCCEEDED, 1, "holder")}
+    assert JobRun.objects.count() == len(kinds)
+    assert len(moments) > 3, "from here, the heart is seen to beat while they run"
 
 
 @pytest.mark.postgres

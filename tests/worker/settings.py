@@ -3,6 +3,7 @@
 import json
 import os
 
+from tests.clocks import skew
 from tests.settings import *  # noqa: F403
 
 # Only the database that the test has: the other one is made for the tests that ask for it.
@@ -11,3 +12,4 @@ _max_age = os.environ.get("TEST_CONN_MAX_AGE", "0")
 DATABASES["default"]["CONN_MAX_AGE"] = None if _max_age == "None" else int(_max_age)
 DJANGO_JOBS = json.loads(os.environ.get("DJANGO_JOBS", "{}"))
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.worker"]  # noqa: F405
+skew(float(os.environ.get("TEST_SKEW", "0")))

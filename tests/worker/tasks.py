@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, connection, transaction
 
 from django_jobs import GiveUp, JobContext, Retry, enqueue, once, task
 from tests.models import Effect
 
+P = ParamSpec("P")
+T = TypeVar("T")
 NEVER = 3600.0  # seconds; no test waits for it
 
 
@@ -78,6 +82,23 @@ def rest_until_told(context: JobContext, label: str) -> str:
 def spin(label: str) -> None:
     while True:
         pass
+
+
+@task(backoff=0)
+def compute(label: str, seconds: float) -> None:
+    """Keep the interpreter busy."""
+    tell(label)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+@task(backoff=0)
+def rest_in_transaction(label: str, seconds: float) -> None:
+    with transaction.atomic():
+        Effect.objects.create(label=label)
+        tell(label)
+        time.sleep(seconds)
 
 
 @task(max_attempts=1, timeout=0.3)
@@ -204,3 +225,56 @@ HOARD: list[bytes] = []
 def hoard(megabytes: int) -> None:
     """Keep so much memory after the task's end."""
     HOARD.append(b"x" * (megabytes * 2**20))
+
+
+@task(max_attempts=1, timeout=0.3)
+async def block_the_loop(label: str) -> None:
+    """Keep the thread of the event loop for itself, however short the time limit, until the test lets it succeed."""
+    tell(label)
+    while not Path(os.environ["TOLD_FOLDER"], "go").exists():  # noqa: ASYNC240
+        time.sleep(0.01)  # noqa: ASYNC251
+    tell("unblocked")
+
+
+@task(backoff=0)
+def wait_for_file(label: str, name: str) -> None:
+    """End when the test has made this file."""
+    tell(label)
+    while not Path(os.environ["TOLD_FOLDER"], name).exists():
+        time.sleep(0.01)
+
+
+@task(backoff=0, takes_context=True)
+def ask_until_cancelled(context: JobContext, label: str) -> None:
+    """Stay until the run counts no longer; succeed at once where no test asked to be told."""
+    tell(label)
+    while os.environ.get("TOLD_FOLDER") and not context.is_cancelled:
+        time.sleep(0.01)
+    tell(f"{label} cancelled")
+
+
+@task(backoff=0)
+async def await_until_cancelled(label: str) -> None:
+    """The same on the event loop."""
+    tell(label)
+    try:
+        await asyncio.sleep(NEVER if os.environ.get("TOLD_FOLDER") else 0)
+    finally:
+        tell(f"{label} cancelled")
+
+
+def noted(function: Callable[P, T]) -> Callable[P, T]:
+    """A decorator that does not know of async functions."""
+
+    @functools.wraps(function)
+    def noting(*args: P.args, **kwargs: P.kwargs) -> T:
+        tell("noted")
+        return function(*args, **kwargs)
+
+    return noting
+
+
+@task(max_attempts=3)
+@noted
+async def aeffect_behind_a_decorator(label: str) -> None:
+    await Effect.objects.acreate(label=label)

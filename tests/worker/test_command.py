@@ -15,8 +15,10 @@ from django.db.migrations.recorder import MigrationRecorder
 from django_jobs import enqueue, testing
 from django_jobs.management.commands import jobs_worker, runworker
 from django_jobs.models import JobRun
+from django_jobs.models import Worker as WorkerRow
 from django_jobs.statuses import RunStatus
 from tests.models import Effect
+from tests.processes import Workers
 from tests.worker import tasks
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -26,6 +28,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"async_concurrency": 0}, "ASYNC_CONCURRENCY"),
     ({"grace": -1.0}, "GRACE"),
     ({"grace": float("nan")}, "GRACE"),
+    ({"grace": 10.0**13}, "GRACE"),
     ({"poll_interval": 0.0}, "POLL_INTERVAL"),
     ({"max_jobs": 0}, "max_jobs=0"),
     ({"max_jobs": -3}, "max_jobs=-3"),
@@ -55,16 +58,16 @@ def test_worker_imports_no_pages_of_the_project(settings: Any) -> None:
     assert Effect.objects.count() == 1
 
 
-def test_settings_that_contradict_each_other_are_refused_by_the_checks(
-    settings: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """DP-10."""
-    settings.DJANGO_JOBS = {"LEASE": 5, "HEARTBEAT": 10}
+@pytest.mark.race
+@pytest.mark.parametrize("flag", ["--burst", "--skip-checks"])
+def test_settings_that_contradict_each_other_start_no_worker(workers: Workers, flag: str) -> None:
+    """DP-10: whether or not Django's checks run before."""
+    worker = workers.start(flag, settings={"LEASE": 10, "HEARTBEAT": 10})
 
-    with pytest.raises(SystemExit):
-        runworker.Command().run_from_argv(["manage.py", "runworker", "--burst", "--noreload"])
-
-    assert "django_jobs.E001" in capsys.readouterr().err
+    assert worker.wait() == 1
+    assert "must be at least twice" in worker.output
+    assert not WorkerRow.objects.exists()
+    assert "worker started" not in worker.output
 
 
 def test_what_a_supervisor_says_is_no_flag_for_persons() -> None:

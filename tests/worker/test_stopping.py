@@ -80,17 +80,24 @@ def test_jobs_that_were_not_started_go_back_as_they_came(workers: Workers) -> No
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("after", [0.0, 0.05, 0.2, 0.5, 1.0])
-def test_signal_while_starting_ends_the_worker_and_strands_no_job(workers: Workers, after: float) -> None:
-    """WK-01."""
-    enqueue_many(tasks.rest.bind(f"{number}", 0.2) for number in range(20))
+@pytest.mark.parametrize("after", [0.0, 0.05, 0.2, 0.5, 1.0, None])
+def test_signal_while_starting_ends_the_worker_and_strands_no_job(workers: Workers, after: float | None) -> None:
+    """WK-01: and nothing is claimed after it; there is more to do than it could in so short a time.
+
+    None: as soon as it has run a job.
+    """
+    enqueue_many(tasks.rest.bind(f"{number}", 0.2) for number in range(200))
     worker = workers.start()
-    time.sleep(after)  # the moment is what this test is about
+    if after is None:
+        wait_until(JobRun.objects.exists)
+    else:
+        time.sleep(after)  # the moment is what this test is about
 
     worker.signal(signal.SIGTERM)
 
     assert worker.wait(10) in (0, -signal.SIGTERM)
     assert not Job.objects.filter(status=JobStatus.RUNNING).exists()
+    assert Job.objects.filter(status=JobStatus.READY, attempt=0).count() == 200 - JobRun.objects.count() > 0
     assert not JobRun.objects.exclude(status=RunStatus.SUCCEEDED).exists()
 
 

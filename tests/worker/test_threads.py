@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +94,27 @@ def test_what_waits_behind_a_slow_task_is_taken_by_threads_that_are_woken(thread
         assert ended(inbox, 1) == [quick]
         held.set()
         assert ended(inbox, 1) == [slow]
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["there", "gone"])
+def test_working_directory_is_the_workers_again_when_a_task_has_changed_it(
+    threads: Threads, inbox: Inbox, tmp_path: Path, is_removed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = Path.cwd()
+
+    def change() -> None:
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        os.chdir(folder)
+        if is_removed:
+            folder.rmdir()
+
+    with declared(change) as task:
+        threads.submit([attempt(task)], 1)
+        ended(inbox, 1)
+
+    assert Path.cwd() == before
+    assert caplog.text.count("working directory changed") == 1
 
 
 @pytest.mark.parametrize(

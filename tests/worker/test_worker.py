@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs import enqueue, enqueue_many
+from django_jobs import enqueue, enqueue_many, get_job
 from django_jobs.models import DeadLetter, Job, JobRun
 from django_jobs.models import Worker as WorkerRow
 from django_jobs.registry import Task
@@ -16,6 +16,7 @@ from django_jobs.signals import jobs_died
 from django_jobs.statuses import DeathReason, JobStatus, RunStatus
 from django_jobs.worker import Worker
 from django_jobs.worker.options import read_options
+from tests.lifecycle.test_poison import POISON, insert, is_taken
 from tests.models import Effect
 from tests.processes import wait_until
 from tests.worker import tasks
@@ -152,6 +153,29 @@ def test_result_that_cannot_be_stored_ends_the_job_after_one_run(kind: str) -> N
     assert DeadLetter.objects.get().reason == DeathReason.BAD_RESULT
     assert JobRun.objects.get().status == RunStatus.FAILED
     assert not Job.objects.exists()
+
+
+def test_rows_that_nobody_can_run_end_as_letters_with_a_reason_and_stop_no_other_job() -> None:
+    """Payloads that nobody can read or that fit the task no more, and a failure beyond the end of its column."""
+    stored = [text for text in POISON.values() if is_taken(text)]
+    spoilt = [insert(text, '{"max_attempts": 1}') for text in stored]
+    unfit = insert('{"args": [], "kwargs": {"gone": 1}}')
+    worn = enqueue(tasks.raise_text, "worn").id
+    Job.objects.filter(id=worn).update(failures=2**31 - 1, interruptions=2**31 - 1)
+    enqueue_many(tasks.plain_effect.bind(f"{number}") for number in range(5))
+
+    burst(threads=2)
+
+    assert not Job.objects.exists()
+    assert Effect.objects.filter(label__in="01234").count() == 5
+    letters = {letter.job_id: letter for letter in DeadLetter.objects.all()}
+    assert letters[unfit].reason == DeathReason.BAD_PAYLOAD
+    assert letters[worn].reason == DeathReason.OUT_OF_TRIES
+    # What Python can read all the same may succeed, or fail as any other value would.
+    ended = Counter(letters[each].reason if each in letters else get_job(each).status for each in spoilt)
+    assert set(ended) <= {DeathReason.BAD_PAYLOAD, DeathReason.OUT_OF_TRIES, "succeeded"}
+    assert ended[DeathReason.BAD_PAYLOAD] >= 7
+    assert all(letter.error_text for letter in letters.values())
 
 
 @pytest.mark.slow
