@@ -13,8 +13,10 @@ from django.db import connection, connections
 from django_jobs import enqueue, enqueue_many
 from django_jobs.models import JobRun, Worker
 from django_jobs.worker.listener import PATIENCE, Listener
+from django_jobs.worker.wirecutter import Wirecutter
 from tests.doctor.sessions import deaf_pooler
 from tests.processes import Workers, wait_until
+from tests.wire import Wire, reached_at
 from tests.worker import tasks
 
 pytestmark = [pytest.mark.race, pytest.mark.slow, pytest.mark.postgres]
@@ -99,6 +101,24 @@ class TestListener:
         assert told.get(timeout=20) == ("", True)
         monkeypatch.setattr("django_jobs.worker.listener.ASK_EVERY", -PATIENCE)
         assert not listener.hears
+
+    def test_connection_that_swallows_the_question_is_replaced(
+        self, transactional_db: None, told: SimpleQueue[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("django_jobs.worker.listener.ASK_EVERY", 0.3)
+        monkeypatch.setattr("django_jobs.worker.listener.PATIENCE", 0.5)
+        asked: SimpleQueue[None] = SimpleQueue()
+        with Wirecutter(), Wire.to_database() as wire, reached_at(**wire.address):
+            listener = Listener("default", None, lambda queue_name: asked.put(None))
+            try:
+                asked.get(timeout=20)
+                wait_until(lambda: listener.hears)
+                wire.forget()
+                asked.get(timeout=20)  # it is gone
+                asked.get(timeout=20)  # the next one
+                assert listener.hears
+            finally:
+                listener.stop()
 
     def test_pooler_in_the_way_is_noticed(
         self, transactional_db: None, told: SimpleQueue[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
