@@ -65,14 +65,18 @@ def hears_itself(using: str, *, patience: float = 1.0) -> bool:
         return ears is not None and _hears(ears, using, patience=patience)
 
 
+# No worker's own: none is woken. One for all tests of the process, as a pooler's session goes on listening to it.
+TEST_CHANNEL = f"{CHANNEL}_{uuid4().hex}"
+
+
 def _hears(ears: Session, using: str, *, patience: float = 1.0) -> bool:
-    channel = f"{CHANNEL}_{uuid4().hex}"  # no worker's own: none is woken
-    ears.execute(f"LISTEN {channel}")
+    word = uuid4().hex
+    ears.execute(f"LISTEN {TEST_CHANNEL}")
     with _own_session(using) as mouth:
         if mouth is not None:
-            mouth.execute("SELECT pg_notify(%s, '')", [channel])
-        is_heard = any(notice.channel == channel for notice in ears.raw.notifies(timeout=patience, stop_after=1))
-    ears.execute(f"UNLISTEN {channel}")
+            mouth.execute("SELECT pg_notify(%s, %s)", [TEST_CHANNEL, word])
+        is_heard = any(notice.payload == word for notice in ears.raw.notifies(timeout=patience, stop_after=1))
+    ears.execute(f"UNLISTEN {TEST_CHANNEL}")
     return is_heard
 
 
@@ -132,7 +136,10 @@ class Listener:
 
     def _start(self, session: Session) -> None:
         self._is_proven = _hears(session, self._using)
-        session.execute(f"LISTEN {CHANNEL}")
+        # To a pooler's session only if it is ours: what others do with it later would hear of each wake-up, and their
+        # driver would keep it.
+        if self._is_proven:
+            session.execute(f"LISTEN {CHANNEL}")
         self._lived = time.monotonic()
         self._wake("")  # something may have been missed
 
