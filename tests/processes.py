@@ -65,6 +65,11 @@ class WorkerProcess:
         assert text in self.output, self.output
 
     @property
+    def outages(self) -> list[str]:
+        """What it has said of its database: "away", "back", in that order."""
+        return re.findall(r" database (away|back) ", self.output)
+
+    @property
     def children(self) -> list[int]:
         """The processes that a supervisor has started, by its log, and that live."""
         started = re.findall(r"process started place=\d+ pid=(\d+)", self.output)
@@ -88,9 +93,22 @@ class Workers:
         self._folder = folder
         self.started: list[WorkerProcess] = []
 
-    def start(self, *arguments: str, settings: dict[str, Any] | None = None, **environment: str) -> WorkerProcess:
-        """Start one. `environment` adds to its variables; TOLD_FOLDER=told lets its tasks say where they are."""
-        added = {"DJANGO_JOBS": json.dumps(FAST if settings is None else settings), **environment}
+    def start(
+        self,
+        *arguments: str,
+        settings: dict[str, Any] | None = None,
+        database: dict[str, Any] | None = None,
+        **environment: str,
+    ) -> WorkerProcess:
+        """Start one. `settings` are DJANGO_JOBS, `database` is added to DATABASES["default"].
+
+        `environment` adds to its variables; TOLD_FOLDER=told lets its tasks say where they are.
+        """
+        added = {
+            "DJANGO_JOBS": json.dumps(FAST if settings is None else settings),
+            "TEST_DATABASE": json.dumps(database or {}),
+            **environment,
+        }
         log = self._folder / f"worker-{len(self.started)}.log"
         process = WorkerProcess({**self._environment, **added}, log, *arguments)
         self.started.append(process)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 
 from django_jobs.exceptions import LeaseLost
 from django_jobs.execution import policy
+from django_jobs.execution.answers import Wait
 from django_jobs.execution.attempt import Attempt
 from django_jobs.runs import Outcome, Then
 
@@ -20,6 +22,7 @@ class Recording(NamedTuple):
     begin: Callable[[float], None]  # seconds until the time limit; called first in the transaction
     record: Callable[[Outcome], Any]  # writes into the open transaction; LeaseLost if the job is somebody else's
     committed: Callable[[Any], None]  # is given what `record` returned
+    patience: float = 30.0  # seconds for each statement of these, which no time limit of the task watches
 
 
 class _Undo(Exception):
@@ -30,11 +33,15 @@ def record_atomically(attempt: Attempt, call: Callable[[], Outcome], recording: 
     """Call inside a transaction that also records the success. None if it is recorded, or if the lease was lost."""
     outcome: Outcome | None = None
     session: object = None
+    connection = connections[recording.using]
     try:
-        with transaction.atomic(using=recording.using):
-            recording.begin(attempt.task.effective(attempt.run.options).timeout.total_seconds())
-            session = connections[recording.using].connection
+        with ExitStack() as ending, transaction.atomic(using=recording.using):
+            with Wait(connection, recording.patience):
+                recording.begin(attempt.task.effective(attempt.run.options).timeout.total_seconds())
+            session = connection.connection
             outcome = call()
+            # Left after the COMMIT, or the ROLLBACK.
+            ending.enter_context(Wait(connection, recording.patience))
             if outcome.then is not Then.DONE:
                 raise _Undo  # noqa: TRY301  the only way to roll back is to raise
             recorded = recording.record(outcome)

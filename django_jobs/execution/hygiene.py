@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
@@ -14,16 +15,19 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from django_jobs import logs
+from django_jobs.execution.answers import Wait
 from django_jobs.runs import ClaimedRun
 
 PING_AFTER = 30.0  # seconds of idleness after which a connection is asked, whatever its socket says
 BLIND_PING_AFTER = 1.0  # seconds, where the socket cannot be looked at
+PING_PATIENCE = 5.0  # seconds after which a connection that was asked is given up
 
 IDLE = 0  # libpq's numbers
 IN_TRANSACTION = (2, 3)  # open, broken; others say that a statement runs, or that the session is gone
 
 
 _connected: set[int] = set()  # threads
+_distrusted_until = -math.inf  # by `time.monotonic()`
 
 
 def _note_thread(**kwargs: Any) -> None:
@@ -42,6 +46,29 @@ def has_connected() -> bool:
     return threading.get_ident() in _connected
 
 
+def is_lost(session: Any) -> bool:
+    """Whether a driver's connection has broken, as far as that driver tells. Asks no server."""
+    return bool(getattr(session, "closed", False)) or not getattr(session, "open", True)
+
+
+def distrust() -> None:
+    """One connection of this process was lost: replace all that nobody uses just now before they are used again.
+
+    They may be as dead, and show nothing of it: who was cut off without a word hears of it only when he speaks.
+    """
+    global _distrusted_until  # noqa: PLW0603  of the process, as the connections are
+    _distrusted_until = time.monotonic()
+    for alias in connections:
+        if connections.settings[alias]["OPTIONS"].get("pool"):
+            _empty_pool(connections.create_connection(alias))  # this thread's own one may be kept out of it
+
+
+def _empty_pool(connection: Any) -> None:
+    drain = getattr(connection.pool, "drain", None)  # of psycopg_pool 3.3
+    with contextlib.suppress(Exception):
+        (drain or connection.close_pool)()
+
+
 def freshen(idle: float) -> None:
     """Before a job: drop the connections of this thread that the server has closed. `idle` is in seconds.
 
@@ -49,14 +76,14 @@ def freshen(idle: float) -> None:
     """
     for connection in connections.all(initialized_only=True):
         if is_suspect(connection, idle):
-            _check(connection)
+            _check(connection, idle)
 
 
 def is_suspect(connection: BaseDatabaseWrapper, idle: float) -> bool:
     """Whether there is a reason to ask the server before this connection is used again. Asks nobody."""
     if connection.connection is None or connection.in_atomic_block or connection.vendor == "sqlite":
         return False
-    if connection.errors_occurred or _is_old(connection):
+    if connection.errors_occurred or _is_old(connection) or _is_distrusted(idle):
         return True
     return idle > PING_AFTER or _has_spoken(connection, idle)
 
@@ -66,11 +93,18 @@ def _is_old(connection: BaseDatabaseWrapper) -> bool:
     return close_at is not None and time.monotonic() >= close_at
 
 
-def _check(connection: BaseDatabaseWrapper) -> None:
-    if connection.settings_dict["CONN_MAX_AGE"]:
-        connection.close_if_unusable_or_obsolete()
-    if connection.connection is not None and not connection.is_usable():
+def _is_distrusted(idle: float) -> bool:
+    return time.monotonic() - idle <= _distrusted_until
+
+
+def _check(connection: BaseDatabaseWrapper, idle: float) -> None:
+    if _is_distrusted(idle):
         close(connection)
+    with Wait(connection, PING_PATIENCE):
+        if connection.settings_dict["CONN_MAX_AGE"]:
+            connection.close_if_unusable_or_obsolete()
+        if connection.connection is not None and not connection.is_usable():
+            close(connection)
     connection.errors_occurred = False
 
 

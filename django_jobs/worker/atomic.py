@@ -19,9 +19,8 @@ def recording(identity: Callable[[], WorkerIdentity], *, using: str, lease: floa
     def record(outcome: Outcome) -> Any:
         return finish.finish_atomically(outcome, identity(), using=using)
 
-    return Recording(
-        using, partial(limit_idle_transaction, using=using, lease=lease), record, partial(finish.announce, using=using)
-    )
+    begin = partial(limit_idle_transaction, using=using, lease=lease)
+    return Recording(using, begin, record, partial(finish.announce, using=using), patience=lease)
 
 
 def limit_idle_transaction(timeout: float, *, using: str, lease: float) -> None:

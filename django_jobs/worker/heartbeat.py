@@ -11,7 +11,7 @@ from datetime import timedelta
 from django_jobs.execution import hygiene
 from django_jobs.lifecycle import extend
 from django_jobs.runs import WorkerIdentity
-from django_jobs.worker.connection import use_own_connection
+from django_jobs.worker.connection import own_connection
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.outage import Outage, Retrier
 
@@ -30,7 +30,11 @@ class Heartbeat:
         self._lease = lease.total_seconds()
         self._using = outage.using
         self._inbox = inbox
-        self._retrier = Retrier("heartbeat", outage, longest_pause=self._interval)
+        self._bell = threading.Event()
+        # So that it can connect again before the lease is over.
+        patience = (self._lease - self._interval) / 2
+        self._retrier = Retrier("heartbeat", outage, self._interval, patience=patience, wake=self._bell.set)
+        outage.witness = self._retrier
         self.others = 0  # workers of this database beside this one, at the last beat
         self.tell_expiry: Callable[[float], object] = lambda seconds: None  # seconds until others may be rescued
         self._stop = threading.Event()
@@ -53,22 +57,22 @@ class Heartbeat:
 
     def stop(self, patience: float) -> None:
         self._stop.set()
+        self._bell.set()
         self.thread.join(patience)
 
     def _serve(self) -> None:
-        use_own_connection(self._using)
-        pause = 0.0  # the first one shows that the connection can be had
-        following = min(SECOND_AFTER, self._interval)
-        try:
-            # Up to a tenth earlier, so that workers started together do not beat together.
-            while not self._stop.wait(pause * random.uniform(0.9, 1.0)):
+        with own_connection(self._using):
+            pause = 0.0  # the first one shows that the connection can be had
+            following = min(SECOND_AFTER, self._interval)
+            while not self._stop.is_set():
                 hygiene.freshen(pause)
                 if self._retrier.run(self._beat):
                     pause, following = following, self._interval
                 else:
                     pause = max(self._retrier.pause, 0.0)
-        finally:
-            hygiene.close_all()
+                # Up to a tenth earlier, so that workers started together do not beat together.
+                self._bell.wait(pause * random.uniform(0.9, 1.0))
+                self._bell.clear()
 
     def _beat(self) -> None:
         identity, started = self.identity, time.monotonic()

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import random
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.conf import get_settings
 from django_jobs.driver import HAS_PSYCOPG, heard, is_psycopg
+from django_jobs.execution.answers import Wait
 from django_jobs.lifecycle.wake import CHANNEL
+from django_jobs.worker.connection import own_settings
 from django_jobs.worker.outage import FIRST_PAUSE, LONGEST_PAUSE
 
 ASK_EVERY = 30.0  # seconds of silence after which the connection is asked if it still lives
-PATIENCE = 5.0  # seconds after which an answer to that is missed
+PATIENCE = 5.0  # seconds after which an answer is missed
 
 
 def can_listen(using: str) -> bool:
@@ -29,16 +32,26 @@ def can_listen(using: str) -> bool:
     return HAS_PSYCOPG and connections[using].vendor == "postgresql" and get_settings().NOTIFY
 
 
+class Session:
+    """An autocommit connection of psycopg 3's own, out of no pool."""
+
+    def __init__(self, wrapper: BaseDatabaseWrapper) -> None:
+        self._wrapper = wrapper
+        self.raw: Any = wrapper.connection
+
+    def execute(self, sql: str, parameters: Sequence[object] | None = None) -> None:
+        with Wait(self._wrapper, PATIENCE):
+            self.raw.execute(sql, parameters)
+
+
 @contextmanager
-def _own_connection(using: str) -> Iterator[Any]:
-    """An autocommit connection of psycopg 3's own, out of no pool; None if Django uses psycopg2."""
+def _own_session(using: str) -> Iterator[Session | None]:
+    """A new one; None if Django uses psycopg2."""
     wrapper = connections.create_connection(using)
-    settings = wrapper.settings_dict
-    own = {"AUTOCOMMIT": True, "OPTIONS": {**settings["OPTIONS"], "pool": False}}
-    wrapper.settings_dict = copy.deepcopy({**settings, **own})
+    wrapper.settings_dict = {**own_settings(wrapper), "AUTOCOMMIT": True}
     wrapper.connect()
     try:
-        yield wrapper.connection if is_psycopg(wrapper.connection) else None
+        yield Session(wrapper) if is_psycopg(wrapper.connection) else None
     finally:
         wrapper.close()
 
@@ -48,17 +61,22 @@ def hears_itself(using: str, *, patience: float = 1.0) -> bool:
 
     Through a pooler in transaction mode LISTEN is accepted, and nothing ever arrives.
     """
-    with _own_connection(using) as ears:
+    with _own_session(using) as ears:
         return ears is not None and _hears(ears, using, patience=patience)
 
 
-def _hears(ears: Any, using: str, *, patience: float = 1.0) -> bool:
-    channel = f"{CHANNEL}_{uuid4().hex}"  # no worker's own: none is woken
-    ears.execute(f"LISTEN {channel}")
-    with _own_connection(using) as mouth:
-        mouth.execute("SELECT pg_notify(%s, '')", [channel])
-        is_heard = any(notice.channel == channel for notice in ears.notifies(timeout=patience, stop_after=1))
-    ears.execute(f"UNLISTEN {channel}")
+# No worker's own: none is woken. One for all tests of the process, as a pooler's session goes on listening to it.
+TEST_CHANNEL = f"{CHANNEL}_{uuid4().hex}"
+
+
+def _hears(ears: Session, using: str, *, patience: float = 1.0) -> bool:
+    word = uuid4().hex
+    ears.execute(f"LISTEN {TEST_CHANNEL}")
+    with _own_session(using) as mouth:
+        if mouth is not None:
+            mouth.execute("SELECT pg_notify(%s, %s)", [TEST_CHANNEL, word])
+        is_heard = any(notice.payload == word for notice in ears.raw.notifies(timeout=patience, stop_after=1))
+    ears.execute(f"UNLISTEN {TEST_CHANNEL}")
     return is_heard
 
 
@@ -102,43 +120,46 @@ class Listener:
                 self._is_proven = False
                 self._wake("")  # from now on the poll serves alone
                 failures = 1 if time.monotonic() - started > ASK_EVERY else failures + 1
-                self._sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 30)))
+                self._sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 30)) * random.uniform(0.5, 1.0))
 
     def _sleep(self, seconds: float) -> None:
         select.select([self._stop_reader], [], [], seconds)
 
     def _listen(self) -> None:
-        with _own_connection(self._using) as raw:
-            if raw is None:
+        with _own_session(self._using) as session:
+            if session is None:
                 self._is_stopped = True  # psycopg2
                 return
-            self._start(raw)
+            self._start(session)
             while not self._is_stopped:
-                self._hear(raw)
+                self._hear(session)
 
-    def _start(self, raw: Any) -> None:
-        self._is_proven = _hears(raw, self._using)
-        raw.execute(f"LISTEN {CHANNEL}")
+    def _start(self, session: Session) -> None:
+        self._is_proven = _hears(session, self._using)
+        # To a pooler's session only if it is ours: what others do with it later would hear of each wake-up, and their
+        # driver would keep it.
+        if self._is_proven:
+            session.execute(f"LISTEN {CHANNEL}")
         self._lived = time.monotonic()
         self._wake("")  # something may have been missed
 
-    def _hear(self, raw: Any) -> None:
-        readable, _, _ = select.select([raw.fileno(), self._stop_reader], [], [], ASK_EVERY)
+    def _hear(self, session: Session) -> None:
+        readable, _, _ = select.select([session.raw.fileno(), self._stop_reader], [], [], ASK_EVERY)
         if not readable:
-            self._ask(raw)
+            self._ask(session)
         # What came in with that answer is handed over too.
-        payloads = heard(raw) if not self._is_stopped else set()
+        payloads = heard(session.raw) if not self._is_stopped else set()
         self._lived = time.monotonic()
         for payload in payloads:
             if self._concerns(payload):
                 self._wake(payload)
 
-    def _ask(self, raw: Any) -> None:
+    def _ask(self, session: Session) -> None:
         """See whether the connection lives, and whether what did not get through before gets through now."""
         if self._is_proven:
-            raw.execute("SELECT 1")
+            session.execute("SELECT 1")
         else:
-            self._start(raw)
+            self._start(session)
 
     def _concerns(self, payload: str) -> bool:
         return not payload or self._queue_names is None or payload in self._queue_names

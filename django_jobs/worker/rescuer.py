@@ -7,10 +7,10 @@ import time
 from collections import deque
 from uuid import UUID
 
-from django_jobs.execution import hygiene
 from django_jobs.lifecycle.rescue import Ending, rescue_dead
-from django_jobs.worker.connection import use_own_connection
+from django_jobs.worker.connection import own_connection
 from django_jobs.worker.outage import Outage, Retrier
+from django_jobs.worker.wirecutter import Wirecutter
 
 LOCKED_PAUSE = 0.2  # seconds until jobs are asked for again that somebody locks
 
@@ -45,12 +45,13 @@ class Rescuer:
         return not self.thread.is_alive()
 
     def _serve(self) -> None:
+        with Wirecutter():
+            self._rescue_all()
+
+    def _rescue_all(self) -> None:
         while (dead := self._next()) is not None:
-            use_own_connection(self._using)
-            try:
+            with own_connection(self._using):
                 is_done = self._rescue(*dead)
-            finally:
-                hygiene.close_all()
             if not is_done:
                 # Behind the others: one that cannot be rescued must not keep them waiting.
                 self._dead.append(dead)

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django_jobs.database import are_there_any
 from django_jobs.execution import hygiene
 from django_jobs.lifecycle import prune, rescue
-from django_jobs.worker.connection import use_own_connection
+from django_jobs.worker.connection import own_connection
 from django_jobs.worker.heartbeat import Heartbeat
 from django_jobs.worker.outage import FIRST_PAUSE, Outage, Retrier
 
@@ -67,8 +67,8 @@ class Services:
         self._stop = stop
         self._bell = threading.Event()
         self._hurried: deque[tuple[str, float]] = deque()
-        self._asker = Retrier("services", outage)
-        self._retriers = {each.name: Retrier(each.name, outage) for each in services}
+        self._asker = Retrier("services", outage, wake=self._hurry_all)
+        self._retriers = {each.name: Retrier(each.name, outage, wake=self._hurry_all) for each in services}
         self.thread = threading.Thread(target=self._serve, name="django-jobs-services", daemon=True)
         self.thread.start()
 
@@ -83,18 +83,19 @@ class Services:
         self._hurried.append((name, time.monotonic() + seconds))
         self._bell.set()
 
+    def _hurry_all(self) -> None:
+        for each in self._services:
+            self.hurry(each.name, 0.0)
+
     def _serve(self) -> None:
-        use_own_connection(self._using)
         now, share = time.monotonic(), random.uniform(0.5, 1.0)  # one for all, so that they go on together
         due = {each.name: now + share * each.interval.total_seconds() for each in self._services}
-        try:
+        with own_connection(self._using):
             while not self._stop.is_set():
                 self._take_hurried(due)
                 if any(moment <= time.monotonic() for moment in due.values()):
                     self._round(due)
                 self._sleep(min(due.values(), default=time.monotonic() + NEVER) - time.monotonic())
-        finally:
-            hygiene.close_all()
 
     def _take_hurried(self, due: dict[str, float]) -> None:
         while self._hurried:
@@ -114,11 +115,11 @@ class Services:
         services = [each for each in self._services if now >= due[each.name] - JITTER * each.interval.total_seconds()]
         busy: list[Service] = []
         is_answered = self._asker.run(lambda: busy.extend(self._busy(services)))
-        for service in busy:
-            if not self._stop.is_set():
-                self._retriers[service.name].run(service.run)
         for service in services:
-            pause = _jittered(service.interval) if is_answered else max(self._asker.pause, FIRST_PAUSE)
+            retrier = self._retriers[service.name] if is_answered else self._asker
+            if is_answered and not self._stop.is_set():
+                retrier.run(service.run if service in busy else _nothing)
+            pause = max(retrier.pause, FIRST_PAUSE) if retrier.failures else _jittered(service.interval)
             due[service.name] = time.monotonic() + pause
 
     def _busy(self, services: Sequence[Service]) -> list[Service]:
@@ -126,6 +127,10 @@ class Services:
         answers = are_there_any([each for _, each in rows], using=self._using)
         busy = {service.name for (service, _), is_any in zip(rows, answers, strict=True) if is_any}
         return [service for service in services if service.name in busy]
+
+
+def _nothing() -> None:
+    """What there was to do, somebody else has done."""
 
 
 def _jittered(interval: timedelta) -> float:

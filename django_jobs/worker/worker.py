@@ -8,13 +8,13 @@ import time
 
 from django_jobs import logs, registry
 from django_jobs.driver import prepare_statements
-from django_jobs.execution import Attempt, hygiene, policy
+from django_jobs.execution import Attempt, policy
 from django_jobs.execution.deadlines import whereabouts
 from django_jobs.lifecycle import claim, extend, quarantine
 from django_jobs.lifecycle.gate import Gate
 from django_jobs.runs import ClaimedRun, Outcome, Then, WorkerIdentity
 from django_jobs.worker.atomic import recording
-from django_jobs.worker.connection import check_pooled_connections, use_own_connection
+from django_jobs.worker.connection import hurry_connecting, own_connection, prepare_connections
 from django_jobs.worker.crew import Crew
 from django_jobs.worker.heartbeat import Heartbeat
 from django_jobs.worker.inbox import Inbox
@@ -29,6 +29,7 @@ from django_jobs.worker.services import Services, table
 from django_jobs.worker.sleeper import Sleeper
 from django_jobs.worker.streak import Streak
 from django_jobs.worker.wear import Wear
+from django_jobs.worker.wirecutter import Wirecutter
 
 MOST_HINTS = 3  # queues that are claimed from unseen after wake-ups; for more of them a look is cheaper
 FLUSH = 0.02  # seconds for which an ended run may wait to be written together with others
@@ -36,6 +37,7 @@ STRANDED_AFTER = 0.25  # seconds that a claimed job may wait for a thread, befor
 MOST_PROMOTED = 10  # batches of jobs due later that are made ready before the next claim
 CANCELLED_PATIENCE = 1.0  # seconds for cancelled async tasks to clean up
 LAST_WORDS = 5.0  # seconds for the last writes after the grace
+LEAST_PATIENCE = 3.0  # seconds that a statement may take, however short the lease
 
 
 class Worker:
@@ -56,12 +58,15 @@ class Worker:
         self._schedule = Schedule(options.poll_interval.total_seconds(), hears=self._hears)
         self._sleeper = Sleeper(self._using)
         self._hints: set[str] = set()  # queues in which something is said to be ready
-        self._outage = Outage(self._using)
-        self._retrier = Retrier("worker", self._outage)
+        self._wirecutter = Wirecutter()
+        # After a lease without an answer the others count this worker as gone, too.
+        self._outage = Outage(self._using, max(options.lease.total_seconds(), LEAST_PATIENCE))
+        self._retrier = Retrier("worker", self._outage, wake=self._inbox.ring)
         self._marks = marks  # under a supervisor
         self._wear = Wear(max_jobs=options.max_jobs, max_memory=options.max_memory, is_supervised=marks is not None)
         self._quarantine = Quarantine(options.lease.total_seconds())
         self._stops = 0
+        self._stopped = 0.0  # when the first one came
         self._stop_cause = ""
         self._is_dry = False  # nothing ran, and nothing was found
         self._streak = Streak()
@@ -72,8 +77,10 @@ class Worker:
 
     def stop(self, cause: str) -> None:
         """End gently; at the second call at once. Signal handlers may call it, and any thread."""
+        self._stopped = self._stopped or time.monotonic()
         self._stops += 1
         self._stop_cause = self._stop_cause or cause
+        self._wirecutter.hurry()
         self._inbox.ring()
 
     @property
@@ -83,9 +90,8 @@ class Worker:
     def run(self) -> int:
         """Serve until there is nothing left to do, or until `stop`. 0 if the database knows the end of every run."""
         started = time.monotonic()
-        check_pooled_connections()
-        use_own_connection(self._using)
-        try:
+        prepare_connections()
+        with self._wirecutter, own_connection(self._using):
             if not self._wait_for_identity():
                 return 0
             self._open()
@@ -93,8 +99,6 @@ class Worker:
             code = self._close()
             logs.worker_stopped(self._identity.name, runs=self.runs, uptime=time.monotonic() - started)
             return code
-        finally:
-            hygiene.close_all()
 
     # Beginning.
 
@@ -442,9 +446,12 @@ class Worker:
             logs.worker_spent(self._identity.name, cause=cause)
             if self._marks is not None:
                 self._marks.note_spent()
+        hurry_connecting(self._using)
         self._services.stop(patience=0)
         self._hand_back(self._crew.take_back())
-        self._wait_for_runs(self.options.grace.total_seconds(), stops=2)
+        # Since the stop, which may have come while a statement got no answer.
+        began = self._stopped or time.monotonic()
+        self._wait_for_runs(until=began + self.options.grace.total_seconds(), stops=2)
         if not self._ledger.is_idle:
             self._interrupt()
         code = self._write_last()
@@ -457,9 +464,8 @@ class Worker:
         self.has_leftovers = not self._crew.end(patience=1.0)
         return code
 
-    def _wait_for_runs(self, seconds: float, *, stops: int) -> None:
-        """Until nothing runs, so many seconds have passed, or a stop was asked for so many times."""
-        until = time.monotonic() + seconds
+    def _wait_for_runs(self, *, until: float, stops: int) -> None:
+        """Until nothing runs, that moment has come, or a stop was asked for so many times."""
         while True:
             self._take_in()
             self._retrier.run(self._write)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "example_project")]
 
 from services.postgres import EmbeddedPostgresMissing, embedded_server  # noqa: E402  example_project is on the path now
-from tests.chaos.wire import Wire  # noqa: E402
+from tests.wire import Wire  # noqa: E402
 
 
 def end(signum: int, _frame: FrameType | None) -> None:

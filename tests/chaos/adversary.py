@@ -13,7 +13,7 @@ import psycopg
 
 from services.postgres import Server
 from tests.chaos.fleet import Fleet
-from tests.chaos.wire import Wire
+from tests.wire import Wire
 
 LEASE = 3.0  # seconds, as in the settings
 PAUSE = (0.2, 1.4)  # seconds between two faults

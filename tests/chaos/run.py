@@ -24,7 +24,7 @@ from tests.chaos.callers import Beside, Caller, Meddler
 from tests.chaos.fleet import Fleet
 from tests.chaos.models import Asked, Cancelled, Effect, Start
 from tests.chaos.observer import Observer
-from tests.chaos.wire import Wire
+from tests.wire import Wire
 
 T = TypeVar("T")
 EMPTY_WITHIN = 60.0  # seconds from the last fault to an empty queue

@@ -9,10 +9,12 @@ from django.db import DatabaseError, connection, transaction
 
 from django_jobs.exceptions import LeaseLost
 from django_jobs.execution import Recording, execute
-from django_jobs.runs import Outcome, Then
+from django_jobs.runs import Charge, Outcome, Then
 from django_jobs.statuses import RunStatus
+from django_jobs.worker.wirecutter import Wirecutter
 from tests.execution.attempts import attempt, declared
 from tests.models import Effect
+from tests.wire import Wire, reached_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,9 +38,13 @@ class Book:
         assert not connection.in_atomic_block
         self.committed.append(recorded)
 
+    def begin(self, timeout: float) -> None:
+        self.timeouts.append(timeout)
+        Effect.objects.exists()
+
     @property
     def recording(self) -> Recording:
-        return Recording("default", self.timeouts.append, self.record, self.announce)
+        return Recording("default", self.begin, self.record, self.announce, patience=0.5)
 
 
 def effect(label: str = "effect", error: BaseException | None = None) -> None:
@@ -150,3 +156,39 @@ def test_database_error_while_recording_is_a_failure() -> None:
     assert outcome is not None
     assert outcome.status == RunStatus.FAILED
     assert _labels() == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_transaction_whose_connection_swallows_everything_is_undone(when: str) -> None:
+    """Its beginning and its end are in no time limit; a worker would hold the job for ever."""
+    with Wirecutter(), Wire.to_database() as wire, reached_at(**wire.address):
+        assert _labels() == []
+
+        def fall_silent() -> None:
+            effect()
+            wire.forget()
+
+        with declared(fall_silent, atomic=True) as task:
+            if when == "before":
+                wire.forget()
+            outcome = execute(attempt(task), recording=Book().recording)
+
+        assert outcome is not None
+        assert (outcome.status, outcome.then, outcome.charge) == (RunStatus.RELEASED, Then.RETRY, Charge.NOTHING)
+        assert _labels() == []
+
+
+@pytest.mark.postgres
+def test_rollback_that_gets_no_answer_keeps_nobody() -> None:
+    with Wirecutter(), Wire.to_database() as wire, reached_at(**wire.address):
+
+        def fail() -> None:
+            wire.forget()
+            raise ValueError("no")
+
+        with declared(fail, atomic=True) as task:
+            outcome = execute(attempt(task), recording=Book().recording)
+
+        assert outcome is not None
+        assert outcome.then is Then.RETRY

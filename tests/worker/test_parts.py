@@ -339,7 +339,68 @@ class TestRetrier:
         assert pauses[2] > 0.3
         assert max(pauses) <= 10
         assert min(pauses[10:]) > 4
+        assert len(set(pauses[10:])) == 30  # none like another: not all workers ask together
         assert not retrier.run(lambda: pytest.fail("it was not time"))
+
+    @pytest.mark.django_db(transaction=True)
+    def test_part_that_gets_through_lets_the_others_try_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        """And the database is back when the last of them gets through."""
+        caplog.set_level(logging.INFO, "django_jobs")
+        outage, woken = Outage("default"), []
+        first = Retrier("first", outage)
+        second = Retrier("second", outage, wake=lambda: woken.append("second"))
+        for retrier in (first, second):
+            for _ in range(5):
+                retrier._next = 0.0
+                retrier.run(self._fail(OperationalError("gone")))
+        first._next = 0.0
+
+        first.run(lambda: None)
+        told = len(caplog.records)
+
+        assert (woken, outage.is_on, told) == (["second"], True, 1)
+        assert second.run(lambda: None)
+        assert not outage.is_on
+        assert len(caplog.records) == 2
+
+    @pytest.mark.django_db(transaction=True)
+    def test_database_is_back_when_the_one_who_writes_has_written(self) -> None:
+        """A standby can be read long before it can be written."""
+        outage = Outage("default")
+        outage.witness = writer = Retrier("heartbeat", outage)
+        reader = Retrier("worker", outage)
+        for _ in range(2):
+            reader.run(self._fail(OperationalError("gone")))
+        reader._next = 0.0
+
+        assert reader.run(lambda: None)
+        assert outage.is_on
+        assert writer.run(lambda: None)
+        assert not outage.is_on
+
+    @pytest.mark.django_db(transaction=True)
+    def test_failure_of_what_was_begun_before_the_end_of_an_outage_begins_no_other(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outage = Outage("default")
+        slow, quick = Retrier("slow", outage), Retrier("quick", outage)
+        slow.run(self._fail(OperationalError("gone")))
+        for _ in range(2):
+            quick.run(self._fail(OperationalError("gone")))
+
+        def fail_late() -> None:
+            quick._next = 0.0
+            quick.run(lambda: None)
+            raise OperationalError("connection timeout expired")
+
+        slow.run(fail_late)
+
+        assert not outage.is_on
+        assert [record.message.split(" database=")[0] for record in caplog.records] == [
+            "database away",
+            "database back",
+        ]
+        assert slow.pause <= 0
 
     @pytest.mark.django_db(transaction=True)
     def test_other_errors_are_told_once_and_tried_again(self, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,7 @@
-"""An idle worker is woken, and finds its connections cut."""
+"""An idle worker is woken."""
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -13,10 +12,11 @@ from django.db import connection, connections
 
 from django_jobs import enqueue, enqueue_many
 from django_jobs.models import JobRun, Worker
-from django_jobs.statuses import RunStatus
 from django_jobs.worker.listener import PATIENCE, Listener
+from django_jobs.worker.wirecutter import Wirecutter
 from tests.doctor.sessions import deaf_pooler
 from tests.processes import Workers, wait_until
+from tests.wire import Wire, reached_at
 from tests.worker import tasks
 
 pytestmark = [pytest.mark.race, pytest.mark.slow, pytest.mark.postgres]
@@ -41,26 +41,6 @@ def test_commit_wakes_a_worker_that_polls_once_a_minute(workers: Workers) -> Non
     wait_until(lambda: all(handle.get().is_finished for handle in handles), within=10)
 
     assert time.monotonic() - started < 5
-
-
-@pytest.mark.parametrize("max_age", ["0", "600", "None"])
-def test_idle_worker_whose_connections_were_all_cut_runs_the_next_jobs(workers: Workers, max_age: str) -> None:
-    """WK-05."""
-    worker = workers.start(PGAPPNAME="wk05", TEST_CONN_MAX_AGE=max_age)
-    enqueue_many(tasks.plain_effect.bind(f"warm {number}") for number in range(10))
-    enqueue(tasks.arest, "warm", 0)
-    wait_until(lambda: JobRun.objects.count() == 11)
-
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'wk05'")
-        assert cursor.fetchall()
-    enqueue_many(tasks.plain_effect.bind(f"{number}") for number in range(3))
-    enqueue(tasks.arest, "async", 0)
-    wait_until(lambda: JobRun.objects.count() == 15)
-    worker.signal(signal.SIGTERM)
-
-    assert worker.wait() == 0
-    assert set(JobRun.objects.values_list("status", "attempt")) == {(RunStatus.SUCCEEDED, 1)}
 
 
 def _end_listeners() -> int:
@@ -121,6 +101,24 @@ class TestListener:
         assert told.get(timeout=20) == ("", True)
         monkeypatch.setattr("django_jobs.worker.listener.ASK_EVERY", -PATIENCE)
         assert not listener.hears
+
+    def test_connection_that_swallows_the_question_is_replaced(
+        self, transactional_db: None, told: SimpleQueue[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("django_jobs.worker.listener.ASK_EVERY", 0.3)
+        monkeypatch.setattr("django_jobs.worker.listener.PATIENCE", 0.5)
+        asked: SimpleQueue[None] = SimpleQueue()
+        with Wirecutter(), Wire.to_database() as wire, reached_at(**wire.address):
+            listener = Listener("default", None, lambda queue_name: asked.put(None))
+            try:
+                asked.get(timeout=20)
+                wait_until(lambda: listener.hears)
+                wire.forget()
+                asked.get(timeout=20)  # it is gone
+                asked.get(timeout=20)  # the next one
+                assert listener.hears
+            finally:
+                listener.stop()
 
     def test_pooler_in_the_way_is_noticed(
         self, transactional_db: None, told: SimpleQueue[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch

@@ -23,15 +23,19 @@ from django.utils import autoreload
 from django_jobs.checks import TAG
 from django_jobs.conf import did_you_mean
 from django_jobs.doctor.schema import unapplied
+from django_jobs.execution.answers import Wait
 from django_jobs.management.banner import banner
 from django_jobs.worker import Worker
+from django_jobs.worker.connection import own_connection, prepare_connections
 from django_jobs.worker.inline import run_jobs
 from django_jobs.worker.options import WorkerOptions, read_options
 from django_jobs.worker.signals import StopSignals
 from django_jobs.worker.supervisor import Supervisor
 from django_jobs.worker.tether import Place, Stops, Tether
+from django_jobs.worker.wirecutter import Wirecutter
 
 LEVELS = {0: logging.WARNING, 1: logging.INFO, 2: logging.INFO, 3: logging.DEBUG}
+ANSWER_PATIENCE = 5.0  # seconds for a statement at the start
 RELOAD_PATIENCE = 5.0  # seconds
 
 
@@ -184,8 +188,10 @@ class Command(BaseCommand):
         return getattr(self, "_called_from_command_line", False)
 
     def _check_tables(self, using: str) -> None:
+        prepare_connections()
         try:
-            missing = unapplied(using)
+            with Wirecutter(), own_connection(using), Wait(connections[using], ANSWER_PATIENCE):
+                missing = unapplied(using)
         except OperationalError:
             return  # The database is away: the worker waits for it.
         if missing:
