@@ -17,7 +17,8 @@ from django.db.utils import NotSupportedError
 from django_jobs.models import Job
 from django_jobs.models.fields import StatusIndex
 from django_jobs.operations import AddIndexConcurrently, RemoveIndexConcurrently, SetStorageParameters
-from tests.factories import JobFactory, WorkerFactory
+from tests.factories import DeadLetterFactory, JobFactory, JobKeyFactory, JobRunFactory, WorkerFactory
+from tests.lifecycle.steps import claim_all, finish_all, start_worker, succeeded
 
 APP = "django_jobs"
 
@@ -116,6 +117,24 @@ def test_later_migrations_do_nothing_to_other_databases() -> None:
         assert statements(all_migrations()[1]) != ["BEGIN;", "COMMIT;"]
     else:
         assert [line for line in statements(all_migrations()[1]) if line not in {"BEGIN;", "COMMIT;"}] == []
+
+
+@pytest.mark.django_db
+def test_rows_that_processes_of_the_release_before_a_migration_write_are_taken_and_run() -> None:
+    """DP-07: they write no value into a column that they do not know."""
+    for migration in all_migrations()[1:]:
+        old = state_before(migration.name).apps
+        for factory in (JobFactory, JobRunFactory, DeadLetterFactory, WorkerFactory, JobKeyFactory):
+            row: models.Model = factory.build()
+            model = old.get_model(APP, row._meta.label.rpartition(".")[2])
+            known = [field.attname for field in model._meta.concrete_fields]
+            model._default_manager.create(**{name: getattr(row, name) for name in known})
+
+        worker = start_worker()
+        claimed = claim_all(worker)
+
+        assert len(claimed) == 1, migration.name
+        assert len(finish_all([succeeded(run) for run in claimed], worker).recorded) == 1
 
 
 def options_of(table: str) -> dict[str, str]:
