@@ -269,8 +269,8 @@ MUTANTS = [
     Mutant(
         "the transaction of an atomic task",
         "execution/atomic.py",
-        "with transaction.atomic(using=recording.using):",
-        "if True:",
+        "with ExitStack() as ending, transaction.atomic(using=recording.using):",
+        "with ExitStack() as ending:",
         ("tests/execution/test_atomic.py::test_effect_of_a_lost_lease_is_rolled_back",),
     ),
     Mutant(
@@ -286,6 +286,71 @@ MUTANTS = [
         "if not attempt.is_armed or not attempt.token.acquire(blocking=False):",
         "if False:",
         ("tests/execution/test_deadlines.py::test_run_that_has_ended_cannot_be_interrupted",),
+    ),
+    Mutant(
+        "the cut of a connection that owes an answer",
+        "execution/answers.py",
+        "own.shutdown(socket.SHUT_RDWR)",
+        "pass",
+        (f"{WORKER}/test_wirecutter.py::TestCut::test_statement_without_an_answer_ends_after_its_patience",),
+    ),
+    Mutant(
+        "the bytes that came in meanwhile: a step of many statements would be cut",
+        "execution/answers.py",
+        "min(time.monotonic() - self._quiet, _silence(own))",
+        "time.monotonic() - self._quiet",
+        (f"{WORKER}/test_wirecutter.py::TestCut::test_step_of_many_statements_may_take_longer_than_each_of_them",),
+    ),
+    Mutant(
+        "the end of patience with a stop signal",
+        "worker/wirecutter.py",
+        "self._longest = HURRIED",
+        "pass",
+        (f"{WORKER}/test_wirecutter.py::test_process_that_shall_end_waits_no_longer",),
+    ),
+    Mutant(
+        "the look at how a transaction of an atomic task ends",
+        "execution/atomic.py",
+        "ending.enter_context(Wait(connection, recording.patience))",
+        "pass",
+        ("tests/execution/test_atomic.py::test_rollback_that_gets_no_answer_keeps_nobody",),
+    ),
+    Mutant(
+        "distrust of connections that were used before another was lost",
+        "execution/hygiene.py",
+        "_distrusted_until = time.monotonic()",
+        "pass",
+        (f"{WORKER}/test_wirecutter.py::test_after_one_connection_was_lost_those_used_before_are_replaced_unasked",),
+    ),
+    Mutant(
+        "the rule that an outage is over when the last one gets through",
+        "worker/outage.py",
+        "if not rest and self._since is not None:",
+        "if self._since is not None:",
+        (f"{WORKER}/test_parts.py::TestRetrier::test_part_that_gets_through_lets_the_others_try_at_once",),
+    ),
+    Mutant(
+        "the rule that a heartbeat was written before it is over",
+        "worker/outage.py",
+        "self._cut_off.add(self.witness)",
+        "pass",
+        (f"{WORKER}/test_parts.py::TestRetrier::test_database_is_back_when_the_one_who_writes_has_written",),
+    ),
+    Mutant(
+        "the rule that what was begun before its end says nothing",
+        "worker/outage.py",
+        "return moment < self._ended",
+        "return False",
+        (f"{WORKER}/test_parts.py::TestRetrier::test_failure_of_what_began_before_the_end_of_an_outage_begins_no_other",),
+    ),
+    Mutant(
+        "the look at a database that can only be read",
+        "worker/outage.py",
+        "return isinstance(error, (OperationalError, InterfaceError)) or _is_read_only(error)",
+        "return isinstance(error, (OperationalError, InterfaceError))",
+        (
+            "tests/races/test_failover.py::test_worker_waits_until_a_database_that_can_only_be_read_can_be_written_again",
+        ),
     ),
 ]
 

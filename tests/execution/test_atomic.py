@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -188,7 +189,9 @@ def test_rollback_that_gets_no_answer_keeps_nobody() -> None:
             raise ValueError("no")
 
         with declared(fail, atomic=True) as task:
+            began = time.monotonic()
             outcome = execute(attempt(task), recording=Book().recording)
 
         assert outcome is not None
         assert outcome.then is Then.RETRY
+        assert time.monotonic() - began < 15

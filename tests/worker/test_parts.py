@@ -379,7 +379,7 @@ class TestRetrier:
         assert not outage.is_on
 
     @pytest.mark.django_db(transaction=True)
-    def test_failure_of_what_was_begun_before_the_end_of_an_outage_begins_no_other(
+    def test_failure_of_what_began_before_the_end_of_an_outage_begins_no_other(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         outage = Outage("default")
