@@ -73,6 +73,9 @@ class Retrier:
         except Exception as error:  # noqa: BLE001  whatever it is, a worker goes on
             self._note(error)
             return False
+        finally:
+            # With DEBUG, Django keeps the text of thousands of statements; a request would end that.
+            connections[self.outage.using].queries_log.clear()
         if answer is not False:
             self.failures = 0
             self.outage.end()
