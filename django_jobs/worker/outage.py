@@ -125,6 +125,9 @@ class Retrier:
             if not connection.in_atomic_block:
                 hygiene.close(connection)
             return False
+        finally:
+            # With DEBUG, Django keeps the text of thousands of statements; a request would end that.
+            connections[self.outage.using].queries_log.clear()
         if answer is not False:
             self.failures = 0
             self.outage.end(self)

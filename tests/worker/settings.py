@@ -13,3 +13,4 @@ DJANGO_JOBS = json.loads(os.environ.get("DJANGO_JOBS", "{}"))
 if not os.environ.get("TEST_OLD_CODE"):  # that has no tasks of this folder
     INSTALLED_APPS = [*INSTALLED_APPS, "tests.worker"]  # noqa: F405
 skew(float(os.environ.get("TEST_SKEW", "0")))
+DEBUG = bool(os.environ.get("TEST_DEBUG"))

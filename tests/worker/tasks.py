@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from django.db import DatabaseError, connection, transaction
 
 from django_jobs import GiveUp, JobContext, Retry, enqueue, once, task
+from django_jobs.worker.memory import resident
 from tests.models import Effect
 
 P = ParamSpec("P")
@@ -216,6 +219,33 @@ def end_process(label: str, how: str = "") -> None:
         os._exit(9)
     os.kill(os.getpid(), getattr(signal, how))
     time.sleep(NEVER)  # a signal may reach another thread first
+
+
+@task
+def pass_by(number: int) -> int:
+    """What a short job does: take something, give something back."""
+    return number + 1
+
+
+@task
+async def apass_by(number: int) -> int:
+    return number + 1
+
+
+@task
+def ask(count: int) -> int:
+    """Ask the database so many times. How many statements the connection remembered before."""
+    remembered = len(connection.queries_log)
+    for _ in range(count):
+        Effect.objects.count()
+    return remembered
+
+
+@task
+def weigh() -> tuple[int, int]:
+    """How large the process is: its memory in bytes, and the number of Python's objects in it."""
+    gc.collect()
+    return resident(), sys.getallocatedblocks()
 
 
 HOARD: list[bytes] = []
