@@ -16,6 +16,12 @@ from django.db.models import DateTimeField, Func, JSONField, Model, QuerySet
 from django.utils import timezone
 
 M = TypeVar("M", bound=Model)
+
+ABANDONED = "30s"  # after which nobody continues a transaction of ours
+# Unless the role has a limit of its own.
+_LIMIT_IDLE = """
+    SELECT set_config('idle_in_transaction_session_timeout', %s, true)
+    WHERE current_setting('idle_in_transaction_session_timeout') = '0'"""
 R = TypeVar("R")
 
 
@@ -96,12 +102,19 @@ def write_transaction(using: str) -> Iterator[None]:
 
     SQLite refuses at once (no waiting for the busy timeout) to turn a read transaction into a write one when somebody
     else wrote meanwhile, and under DEFERRED every transaction begins as a read.
+
+    PostgreSQL ends it if it is ours alone and nothing more is heard of it. A process that vanished with its machine, or
+    whose COMMIT was swallowed, would keep its rows locked until TCP gives up, by default for two hours.
     """
     connection = connections[using]
+    is_ours = not connection.in_atomic_block and connection.get_autocommit()
     with transaction.atomic(using=using):
         if connection.vendor == "sqlite":
             with connection.cursor() as cursor:
                 cursor.execute("DELETE FROM django_jobs_job WHERE 0")
+        elif connection.vendor == "postgresql" and is_ours:
+            with connection.cursor() as cursor:
+                cursor.execute(_LIMIT_IDLE, [ABANDONED])
         yield
 
 

@@ -160,13 +160,17 @@ class Wire:
                 if self.delay:
                     time.sleep(self.delay)
                 self.said += source is pair[0]
-                if self.is_dead or pair in self._forgotten:
+                if self._swallows(pair):
                     self.swallowed += 1
                 elif not self._is_lost(source, data, pair):
                     target.sendall(data)
                 elif self._loss is None or self._loss.is_done:
                     break
-        self._drop(pair)
+        if not self._swallows(pair):  # that one end is closed, too
+            self._drop(pair)
+
+    def _swallows(self, pair: Pair) -> bool:
+        return self.is_dead or pair in self._forgotten
 
     def _is_lost(self, source: socket.socket, data: bytes, pair: Pair) -> bool:
         if self._loss is None:

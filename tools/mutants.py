@@ -341,7 +341,9 @@ MUTANTS = [
         "worker/outage.py",
         "return moment < self._ended",
         "return False",
-        (f"{WORKER}/test_parts.py::TestRetrier::test_failure_of_what_began_before_the_end_of_an_outage_begins_no_other",),
+        (
+            f"{WORKER}/test_parts.py::TestRetrier::test_failure_of_what_began_before_the_end_of_an_outage_begins_no_other",
+        ),
     ),
     Mutant(
         "the look at a database that can only be read",
@@ -351,6 +353,13 @@ MUTANTS = [
         (
             "tests/races/test_failover.py::test_worker_waits_until_a_database_that_can_only_be_read_can_be_written_again",
         ),
+    ),
+    Mutant(
+        "the limit of a transaction that nobody continues",
+        "database.py",
+        'elif connection.vendor == "postgresql" and is_ours:',
+        "elif False:",
+        ("tests/test_database.py::test_rows_of_a_transaction_whose_end_is_swallowed_are_free_again_soon",),
     ),
 ]
 
