@@ -276,8 +276,8 @@ MUTANTS = [
     Mutant(
         "the condition that pruning repeats: a key that was taken over meanwhile would go",
         "lifecycle/prune.py",
-        "deleted = rows.order_by().filter(pk__in=[pk for pk, _ in batch])",
-        "deleted = rows.model._default_manager.using(rows.db).filter(pk__in=[pk for pk, _ in batch])",
+        'doomed = rows.order_by().filter(**{f"{moment}__range": (first, last)}, pk__in=[pk for pk, _ in batch])',
+        "doomed = rows.model._default_manager.using(rows.db).filter(pk__in=[pk for pk, _ in batch])",
         (f"{WORKER}/test_guards.py::test_key_that_is_taken_over_while_it_is_pruned_stays",),
     ),
     Mutant(

@@ -111,15 +111,24 @@ class LeanChangeList(ChangeList):
         return rows.defer(*self.model_admin.large_fields)
 
     def _in_order(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = {each.parameter_name: each.value() for each in self.filter_specs}  # type: ignore[attr-defined]
+        chosen = self._chosen()
         status = chosen.pop("status", None)
         order: Order = self.model_admin.orders.get(status, NEWEST_FIRST)
-        filters = {name for name, value in chosen.items() if value is not None} | ({"search"} if self.query else set())
-        if filters <= order.serves:
+        if order.serves.issuperset(chosen):
             return rows.order_by(*order.columns)
         if order.can_be_cut and order is not NEWEST_FIRST:
             return self._cut(rows, self.root_queryset.filter(status=status), order)
         return self._cut(rows, self.root_queryset, NEWEST_FIRST)
+
+    def _chosen(self) -> dict[str, Any]:
+        """The filters in force, those of a project's own among them, and a search that no index answers."""
+        chosen: dict[str, Any] = {"search": self.query} if self.query else {}
+        for each in self.filter_specs:
+            if isinstance(each, admin.SimpleListFilter):
+                chosen[each.parameter_name or ""] = each.value()
+            else:
+                chosen.update(each.used_parameters)
+        return {name: value for name, value in chosen.items() if value is not None}
 
     def _cut(self, rows: QuerySet[Any], all_rows: QuerySet[Any], order: Order) -> QuerySet[Any]:
         column = order.columns[0].lstrip("-")

@@ -96,13 +96,15 @@ def test_it_looks_through_those_of_the_status_that_is_asked_for(ask: Asker, monk
         ({"waiting": True}, {"status": "waiting", "task": "tests.tasks.note"}),
         ({"waiting": True}, {"status": "waiting", "q": "note"}),
         ({"running": True}, {"status": "running", "queue": "default", "task": "tests.tasks.note"}),
+        ({}, {"q": "k"}),
     ],
 )
 def test_list_that_an_index_serves_is_not_cut(
     ask: Asker, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], query: dict[str, str]
 ) -> None:
     monkeypatch.setattr(base, "MOST_SEARCHED", 3)
-    JobFactory.create_batch(5, **fields)
+    for job in JobFactory.create_batch(5, **fields):
+        JobKeyFactory.create(key="k", scope=str(job.id), holder_id=job.id)
 
     page = ask.list(Job, **query)
 

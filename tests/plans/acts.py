@@ -12,7 +12,7 @@ from django_jobs import enqueue, enqueue_many, get_job, once
 from django_jobs.database import Clock, are_there_any
 from django_jobs.doctor import everywhere
 from django_jobs.ids import job_id
-from django_jobs.lifecycle import cancel, claim, extend, finish, prune, quarantine, release, replay, rescue, turn
+from django_jobs.lifecycle import cancel, claim, extend, finish, prune, quarantine, release, replay, rescue, turn, wake
 from django_jobs.models import DeadLetter, Job, JobKey, JobRun, Worker
 from django_jobs.observe import alerts
 from django_jobs.runs import ClaimedRun, WorkerIdentity
@@ -162,6 +162,20 @@ def reconcile() -> Todo:
     return partial(extend.held, worker, using="default")
 
 
+def beat() -> Todo:
+    worker, _ = hold()
+    start_worker("other")
+    return partial(extend.extend, worker, using="default")
+
+
+def fall_asleep() -> Todo:
+    return partial(extend.note_awake, start_worker(), False, using="default")
+
+
+def retire() -> Todo:
+    return partial(extend.retire, start_worker(), using="default")
+
+
 # --- Rescue
 
 
@@ -232,6 +246,12 @@ def pass_once() -> Todo:
     return partial(once, "k")
 
 
+def wake_up() -> Todo:
+    start_worker()
+    wake._until.clear()
+    return partial(wake.wake, ["default"], using="default")
+
+
 def cancel_one() -> Todo:
     (job,) = make(1, key="k")
     JobKeyFactory.create(key="k", holder_id=job.id)
@@ -290,7 +310,7 @@ class Act(NamedTuple):
     """What must cost the same beside any backlog."""
 
     prepare: Callable[[], Todo]
-    tables: str  # that it names: Jobs, Runs, Letters, Keys
+    backlogs: str  # that must not matter: Jobs that wait, jobs Held by others, Runs, Letters, Keys
     rows: int  # that one node of one of its plans reads, at most
     pages: int  # that one of its statements touches, at most
     # With none at all PostgreSQL takes every value of a column for rare, and sorts what it should read in order.
@@ -305,45 +325,50 @@ READ = (20, 150)
 WRITE = (120, 350)  # to join ten to ten, and to insert ten with their index entries
 PARK = (250, 1500)  # a hundred at once
 ALERT = (2020, 999)  # a sample of 2,000 runs, and SC-08
+# Jobs whose worker has no row are looked for among all that are held: as many as there are threads in the end.
 ACTS = [
-    Act(look, "J", *READ),
-    Act(claim_from_any_queue, "J", *PARK),
-    Act(claim_from_its_queue, "J", *PARK),
-    Act(claim_with_a_key_that_ends_at_the_start, "JK", *WRITE),
-    Act(promote, "J", *WRITE),
-    Act(bring_back, "J", *PARK),
-    Act(park, "J", *PARK),
-    Act(succeed, "JR", *WRITE),
-    Act(succeed_with_keys, "JRK", *WRITE),
-    Act(fail, "JR", *WRITE),
-    Act(die, "JRL", *WRITE),
-    Act(finish_late, "JR", *READ),
-    Act(finish_atomically, "JR", *WRITE),
-    Act(turn_over, "JR", *WRITE),
-    Act(turn_over_at_the_end, "JR", *WRITE),
-    Act(turn_over_from_the_start, "JR", *WRITE),
-    Act(hand_back, "J", *WRITE),
-    Act(reconcile, "J", *READ),
+    Act(look, "JH", *READ),
+    Act(claim_from_any_queue, "JH", *PARK),
+    Act(claim_from_its_queue, "JH", *PARK),
+    Act(claim_with_a_key_that_ends_at_the_start, "JHK", *WRITE),
+    Act(promote, "JH", *WRITE),
+    Act(bring_back, "JH", *PARK),
+    Act(park, "JH", *PARK),
+    Act(succeed, "JHR", *WRITE),
+    Act(succeed_with_keys, "JHRK", *WRITE),
+    Act(fail, "JHR", *WRITE),
+    Act(die, "JHRL", *WRITE),
+    Act(finish_late, "JHR", *READ),
+    Act(finish_atomically, "JHR", *WRITE),
+    Act(turn_over, "JHR", *WRITE),
+    Act(turn_over_at_the_end, "JHR", *WRITE),
+    Act(turn_over_from_the_start, "JHR", *WRITE),
+    Act(hand_back, "JH", *WRITE),
+    Act(reconcile, "JH", *READ),
+    Act(beat, "", *READ),
+    Act(fall_asleep, "", *READ),
+    Act(retire, "", *READ),
+    Act(wake_up, "", *READ),
     Act(rescue_a_dead_worker, "JR", *WRITE),
     Act(rescue_of_a_worker_without_row, "JR", *WRITE),
-    Act(rescue_a_child, "JR", *WRITE),
-    Act(bury, "JRL", *WRITE),
+    Act(rescue_a_child, "JHR", *WRITE),
+    Act(bury, "JHRL", *WRITE),
     Act(ask_for_work, "JRLK", *READ),
-    Act(put_aside, "J", *WRITE),
-    Act(claim_a_suspect, "J", *READ),
-    Act(look_for_suspects, "J", *READ),
-    Act(enqueue_one, "J", *WRITE),
-    Act(enqueue_under_a_key, "JK", *WRITE),
-    Act(enqueue_many_under_keys, "JK", *WRITE),
+    Act(put_aside, "JH", *WRITE),
+    Act(claim_a_suspect, "JH", *READ),
+    Act(look_for_suspects, "JH", *READ),
+    Act(enqueue_one, "JH", *WRITE),
+    Act(enqueue_under_a_key, "JHK", *WRITE),
+    Act(enqueue_many_under_keys, "JHK", *WRITE),
     Act(pass_once, "K", *READ),
-    Act(cancel_one, "JRK", *READ),
-    Act(cancel_too_late, "JRL", *READ),
-    Act(look_up, "JRL", *READ),
-    Act(replay_some, "JL", *WRITE),
+    Act(cancel_one, "JHRK", *READ),
+    Act(cancel_too_late, "JHRL", *READ),
+    Act(look_up, "JHRL", *READ),
+    Act(replay_some, "JHL", *WRITE),
     Act(discard_one, "L", *READ),
     Act(prune_all, "RLK", *WRITE, needs_statistics=True),
     Act(alert_of_letters, "L", *ALERT, needs_statistics=True),
-    Act(alert_of_what_waits, "J", *ALERT),
+    Act(alert_of_what_waits, "JH", *ALERT),
     Act(alert_of_failures, "R", *ALERT),
-    Act(examine_workers, "J", *READ),
+    Act(examine_workers, "JH", *READ),
 ]

@@ -129,7 +129,7 @@ def explained(explain: Callable[[str, Any], T], *, table: str = "", most: int = 
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         nonlocal is_explaining
-        if is_explaining or table not in sql or not OURS.match(sql):
+        if is_explaining or not re.search(rf"{table}\b", sql) or not OURS.match(sql):
             return execute(sql, params, many, context)
         if len(found) >= most:
             raise _Enough

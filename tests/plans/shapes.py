@@ -13,13 +13,13 @@ from django.db.models import AutoField, Model
 from django.utils import timezone
 
 from django_jobs.doctor.schema import expected_parameters
+from django_jobs.statuses import JobStatus
 from tests.factories import DeadLetterFactory, JobFactory, JobKeyFactory, JobRunFactory
 from tests.plans.plan import Plan, run
 
 MANY = 50_000
 TOMORROW, LATELY = timedelta(days=1), timedelta(hours=-1)
 GONE = "gone.task"
-LETTERS = {"django_jobs_job": "J", "django_jobs_jobrun": "R", "django_jobs_deadletter": "L", "django_jobs_jobkey": "K"}
 _ID = "('01980000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid"  # like ours, and older than those of a test
 _VARIED = {  # by table: the columns in which the rows of a backlog differ, as SQL over their number
     "django_jobs_job": {"id": _ID, "run_at": "run_at + n * interval '1 ms'"},
@@ -44,6 +44,13 @@ class Shape(NamedTuple):
         return str(self.factory._meta.model._meta.db_table)
 
     @property
+    def letter(self) -> str:
+        """What it is a backlog of: Jobs that wait, jobs Held by others, Runs, Letters, Keys."""
+        if self.status == JobStatus.RUNNING:
+            return "H"
+        return {"job": "J", "jobrun": "R", "deadletter": "L", "jobkey": "K"}[self.table.rpartition("_")[2]]
+
+    @property
     def status(self) -> str | None:
         return getattr(self.factory.build(**self.fields), "status", None)
 
@@ -59,6 +66,7 @@ SHAPES = {
         JobFactory, {"due_in": LATELY, "status": "ready", "priority": 50, "task_name": GONE}
     ),
     "waiting, of a task nobody knows": Shape(JobFactory, {"waiting": True, "task_name": GONE}),
+    "held by another worker": Shape(JobFactory, {"running": True}),
     "finished runs": Shape(JobRunFactory, {}),
     "runs past their retention": Shape(JobRunFactory, {"ended_at": timezone.now() - timedelta(days=100)}),
     "dead letters": Shape(DeadLetterFactory, {}),

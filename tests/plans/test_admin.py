@@ -17,7 +17,7 @@ from django_jobs.statuses import DeathReason, JobStatus, LetterStatus, RunStatus
 from tests.admin.pages import Asker
 from tests.factories import DeadLetterFactory, JobFactory, JobKeyFactory, JobRunFactory
 from tests.plans.plan import explained
-from tests.plans.shapes import LETTERS, SHAPES, Shape, believing
+from tests.plans.shapes import SHAPES, Shape, believing
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db]
 LAST = {"p": "4"}  # the last page of those that are counted
@@ -58,8 +58,8 @@ def rows(shape: Shape | None) -> Rows:
 
 def _matters(query: dict[str, str], model: Any, shape: Shape | None) -> bool:
     """Whether the backlog could make the list slow: a filter within one status reads nothing of another."""
-    if shape is None or shape.table != model._meta.db_table:
-        return False
+    if shape is None or shape.table != model._meta.db_table or shape.letter == "H":
+        return False  # what runs is sorted: it is bounded by what there is to run it
     return model is not Job or len(query) < 2 or query["status"] == shape.status
 
 
@@ -99,8 +99,8 @@ VISITS: dict[str, tuple[str, Callable[[Asker, Rows], object]]] = {
 VISIT_PAIRS = [
     pytest.param(name, visit, id=f"{about}, beside {name}")
     for name, shape in SHAPES.items()
-    for about, (tables, visit) in VISITS.items()
-    if shape and LETTERS[shape.table] in tables
+    for about, (backlogs, visit) in VISITS.items()
+    if shape and shape.letter in backlogs
 ]
 
 

@@ -23,7 +23,7 @@ EXPECTED: dict[Callable[[], acts.Todo], set[str]] = {
     acts.ask_for_work: {RUNNING, PARKED},
     acts.claim_a_suspect: {SCHEDULED},
 }
-BACKLOGS = [name for name, shape in SHAPES.items() if shape and shape.table == "django_jobs_job"]
+BACKLOGS = [name for name, shape in SHAPES.items() if shape and shape.letter == "J"]
 MANY = 1_000
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from tests.plans.acts import ACTS, Act
 from tests.plans.plan import explained
-from tests.plans.shapes import LETTERS, SHAPES, Shape, believing
+from tests.plans.shapes import SHAPES, Shape, believing
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db]
 PAIRS = [
     pytest.param(name, act, id=f"{act}, beside {name}")
     for name, shape in SHAPES.items()
     for act in ACTS
-    if shape is None or LETTERS[shape.table] in act.tables
+    if shape is None or shape.letter in act.backlogs
 ]
 MOST = 12  # statements of an act: a claim goes on until it has parked all
 
