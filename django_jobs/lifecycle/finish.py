@@ -231,12 +231,19 @@ def _sort_missing(missing: Sequence[Outcome], worker: WorkerIdentity, finished: 
     for outcome in missing:
         if outcome.run.job_id in locked:
             finished.kept.append(outcome)
-        elif _is_own_record(outcome, recorded.get(outcome.run[:2])):
-            again.append(outcome)
+        elif _is_own_record(outcome, status := recorded.get(outcome.run[:2])):
+            again.append(_succeeded(outcome) if status == RunStatus.SUCCEEDED else outcome)
         else:
             finished.lost.append(outcome)
     finished.recorded += again
     finished.deaths += _deaths((each.run.job_id for each in again if each.then is not Then.RETRY), using=using)
+
+
+def _succeeded(outcome: Outcome) -> Outcome:
+    """The outcome as it was recorded: that the COMMIT of an atomic task was not answered made it look undone."""
+    if outcome.status is RunStatus.SUCCEEDED:
+        return outcome
+    return outcome._replace(status=RunStatus.SUCCEEDED, then=Then.DONE, delay=None, until=None, error=None)
 
 
 def _is_own_record(outcome: Outcome, status: str | None) -> bool:

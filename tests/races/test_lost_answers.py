@@ -58,6 +58,7 @@ def test_worker_does_nothing_twice_and_forgets_nothing_when_an_answer_is_lost(wi
     assert worker.wait() == 0
     assert worker.outages == [], worker.output
     assert "lease lost" not in worker.output
+    assert "run released" not in worker.output, "the atomic task succeeded"
 
 
 def _lose(lost: Lost, wire: Wire) -> None:
