@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 from django.db import DataError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_jobs import enqueue, enqueue_many
 from django_jobs.database import Clock
 from django_jobs.lifecycle import claim, extend, finish, release, rescue, wake
-from django_jobs.models import Worker
+from django_jobs.models import Job, Worker
 from django_jobs.runs import Charge, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import RunStatus
 from tests.doctor.sessions import another_session
 from tests.lifecycle.steps import claim_all, failed, finish_all
-from tests.lifecycle.threads import OpenTransaction, Threads
+from tests.lifecycle.threads import OpenTransaction, Threads, at_once
 from tests.tasks import mail, note
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
@@ -133,6 +134,58 @@ class TestWhenNothingIsSent:
         wake.wake(["default"], using="default")
 
         assert heard() == ["default"]
+
+
+CLIENTS = 16
+
+
+class TestWhatItCosts:
+    """PG-03. What notifies commits alone: sixteen clients must not stand in one line."""
+
+    def _enqueue_at_once(self) -> None:
+        """Each client commits five times, and has enqueued fifty jobs then."""
+
+        def client() -> None:
+            for number in range(5):
+                with transaction.atomic():
+                    enqueue_many(note.bind(str(number)) for _ in range(10))
+
+        at_once([client] * CLIENTS)
+        assert Job.objects.count() == CLIENTS * 50
+
+    def test_sixteen_clients_send_no_more_than_one_each_and_only_the_name_of_the_queue(
+        self, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wake, "DEBOUNCE", 60)
+        asleep("idle")
+        self._enqueue_at_once()
+        sent = heard()
+        assert 1 <= len(sent) <= CLIENTS
+        assert set(sent) == {"default"}
+
+    def test_nothing_is_sent_where_it_is_switched_off(self, heard: Heard, settings: Any) -> None:
+        settings.DJANGO_JOBS = {"NOTIFY": False}
+        asleep("idle")
+        self._enqueue_at_once()
+        assert heard() == []
+
+    def test_transaction_that_enqueues_does_not_notify_itself_and_one_statement_follows_it(self, heard: Heard) -> None:
+        asleep("idle")
+        with CaptureQueriesContext(connection) as captured, transaction.atomic():
+            for _ in range(20):
+                enqueue(note, "x")
+            inside = len(captured)
+        texts = [query["sql"] for query in captured]
+        assert not any("pg_notify" in text for text in texts[:inside])
+        assert sum("pg_notify" in text for text in texts[inside:]) == 1
+        assert heard() == ["default"]
+
+    def test_no_trigger_is_on_any_table(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE 'django_jobs_%'"
+            )
+            assert cursor.fetchall() == []
 
 
 class TestWhatElseMakesJobsRunnable:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from django.db import connection, connections
@@ -41,6 +42,17 @@ def test_commit_wakes_a_worker_that_polls_once_a_minute(workers: Workers) -> Non
     wait_until(lambda: all(handle.get().is_finished for handle in handles), within=10)
 
     assert time.monotonic() - started < 5
+
+
+def test_worker_finds_jobs_that_nobody_notifies(workers: Workers, settings: Any) -> None:
+    """PG-03: wake-ups can be switched off."""
+    settings.DJANGO_JOBS = off = {"NOTIFY": False, "POLL_INTERVAL": 0.1}
+    workers.start(settings=off)
+    wait_until(Worker.objects.exists, within=60)
+
+    handle = enqueue(tasks.plain_effect, "unheard")
+
+    wait_until(lambda: handle.get().is_finished)
 
 
 def _end_listeners() -> int:
