@@ -9,11 +9,12 @@ from typing import Any
 from django.db import connections
 
 try:
-    from psycopg import Connection, Cursor
+    from psycopg import Connection, Cursor, pq
 except ImportError:
-    Connection = Cursor = None  # type: ignore[assignment,misc]
+    Connection = Cursor = pq = None  # type: ignore[assignment,misc]
 
 HAS_PSYCOPG = Connection is not None
+HAS_USER_TIMEOUT = HAS_PSYCOPG and pq.version() >= 120_000  # libpq 12 has tcp_user_timeout; an older one refuses it
 PREPARE_AFTER = 1  # uses of one text
 # It would plan anew for each limit otherwise, to gain nothing. And a plan that is kept must not be the one that was
 # best while the table was empty.

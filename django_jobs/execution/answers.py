@@ -26,7 +26,7 @@ bell = threading.Event()  # rings when there is a wait
 class Wait:
     """For its block: a thread waits for its connection, which may owe it an answer for up to `patience` seconds.
 
-    Somebody must call `cut_overdue` meanwhile, several times in that span: what costs statements nothing is to look on.
+    Somebody must call `cut_overdue` again and again. Statements are not wrapped: that would cost each of them.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper, patience: float) -> None:

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs.conf import get_settings
+from django_jobs.driver import HAS_USER_TIMEOUT
 from django_jobs.execution import hygiene
+from django_jobs.worker.outage import patience_for
 
 # libpq's. A server that is gone without a word is noticed within a minute, by packets that nobody acknowledges, and not
 # within two hours, as by default. A query may take as long as it likes, if the server lives.
@@ -20,26 +23,34 @@ WATCHFUL = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count"
 MOST_CONNECT_TIMEOUT = 10  # seconds
 LEAST_CONNECT_TIMEOUT = 2  # seconds; libpq knows no shorter one
 
-
-_hurried: set[str] = set()  # the aliases that wait for a connection as long as we say
+_ours: set[str] = set()  # aliases of which the project has not said how long to wait for a connection
 
 
 def prepare_connections() -> None:
     """Let all connections of this process notice that the server is gone, if the project has not said how."""
     for alias in connections:
         settings = connections.settings[alias]
-        if connections[alias].vendor == "postgresql" and not _is_a_service(settings):
-            if "connect_timeout" not in settings["OPTIONS"] and "PGCONNECT_TIMEOUT" not in os.environ:
-                settings["OPTIONS"] = {**settings["OPTIONS"], "connect_timeout": _connect_timeout()}
-                _hurried.add(alias)
-            settings["OPTIONS"] = {**WATCHFUL, **settings["OPTIONS"]}
+        if _is_postgres(alias) and "service" not in settings["OPTIONS"] and "PGSERVICE" not in os.environ:
+            _make_watchful(alias, settings)
         if settings["OPTIONS"].get("pool"):
             _check_pooled(alias, settings)
 
 
-def _is_a_service(settings: dict[str, Any]) -> bool:
-    """Whether a file says how to connect: what stands there would give way to what we add."""
-    return "service" in settings["OPTIONS"] or "PGSERVICE" in os.environ
+def _is_postgres(alias: str) -> bool:
+    try:
+        return connections[alias].vendor == "postgresql"
+    except ImproperlyConfigured:  # its driver is missing; perhaps nothing here uses this one
+        return False
+
+
+def _make_watchful(alias: str, settings: dict[str, Any]) -> None:
+    options = settings["OPTIONS"]
+    if "connect_timeout" not in options and "PGCONNECT_TIMEOUT" not in os.environ:
+        options = {**options, "connect_timeout": _connect_timeout()}
+        _ours.add(alias)
+    settings["OPTIONS"] = {**WATCHFUL, **options}
+    if not HAS_USER_TIMEOUT and "tcp_user_timeout" not in options:
+        del settings["OPTIONS"]["tcp_user_timeout"]
 
 
 def _connect_timeout() -> int:
@@ -68,8 +79,9 @@ def own_settings(wrapper: BaseDatabaseWrapper) -> dict[str, Any]:
         options["pool"] = False
     if wrapper.vendor == "mysql":
         # Its drivers show nothing by which somebody else could see that an answer is owed.
-        timeouts = dict.fromkeys(("read_timeout", "write_timeout"), math.ceil(get_settings().LEASE.total_seconds()))
-        options = {"connect_timeout": _connect_timeout(), **timeouts, **options}
+        patience = math.ceil(patience_for(get_settings().LEASE.total_seconds()))
+        timeouts = {"connect_timeout": _connect_timeout(), "read_timeout": patience, "write_timeout": patience}
+        options = {**timeouts, **options}
     return {**settings, "OPTIONS": options}
 
 
@@ -90,5 +102,5 @@ def own_connection(using: str) -> Iterator[None]:
 
 def hurry_connecting(using: str) -> None:
     """The process shall end: let this thread's own connection wait no longer than it must."""
-    if using in _hurried:
+    if using in _ours:
         connections[using].settings_dict["OPTIONS"]["connect_timeout"] = LEAST_CONNECT_TIMEOUT

@@ -32,7 +32,7 @@ class Heartbeat:
         self._inbox = inbox
         self._bell = threading.Event()
         # So that it can connect again before the lease is over.
-        patience = (self._lease - self._interval) / 2
+        patience = min((self._lease - self._interval) / 2, outage.patience)
         self._retrier = Retrier("heartbeat", outage, self._interval, patience=patience, wake=self._bell.set)
         outage.witness = self._retrier
         self.others = 0  # workers of this database beside this one, at the last beat

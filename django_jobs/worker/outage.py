@@ -15,8 +15,13 @@ from django_jobs.execution.answers import Wait
 
 FIRST_PAUSE = 0.2  # seconds
 LONGEST_PAUSE = 10.0
-PATIENCE = 30.0  # seconds
+LEAST_PATIENCE, PATIENCE = 3.0, 30.0  # seconds that a statement of ours may take
 READ_ONLY = "25006"  # the SQLSTATE of a standby that takes over soon; Django makes an InternalError of it
+
+
+def patience_for(lease: float) -> float:
+    """Seconds without an answer after which a statement is given up: by then the others count this worker as gone."""
+    return min(max(lease, LEAST_PATIENCE), PATIENCE)
 
 
 class NoAnswer(OperationalError):
@@ -31,7 +36,7 @@ class Outage:
 
     def __init__(self, using: str, patience: float = PATIENCE) -> None:
         self.using = using
-        self.patience = patience  # seconds that a statement may take
+        self.patience = patience  # seconds
         # Who writes regularly, and must do so before the database counts as back: that it can be read says too little.
         self.witness: Retrier | None = None
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ from django_jobs.execution import hygiene
 from django_jobs.lifecycle import prune, rescue
 from django_jobs.worker.connection import own_connection
 from django_jobs.worker.heartbeat import Heartbeat
-from django_jobs.worker.outage import FIRST_PAUSE, Outage, Retrier
+from django_jobs.worker.outage import FIRST_PAUSE, PATIENCE, Outage, Retrier
 
 IDLE = 5.0  # seconds; for a longer pause the connection is closed
 JITTER = 0.2  # of the interval; what is due so soon is done with what is due now
@@ -67,10 +67,14 @@ class Services:
         self._stop = stop
         self._bell = threading.Event()
         self._hurried: deque[tuple[str, float]] = deque()
-        self._asker = Retrier("services", outage, wake=self._hurry_all)
-        self._retriers = {each.name: Retrier(each.name, outage, wake=self._hurry_all) for each in services}
+        self._asker = self._retrier("services", outage)
+        self._retriers = {each.name: self._retrier(each.name, outage) for each in services}
         self.thread = threading.Thread(target=self._serve, name="django-jobs-services", daemon=True)
         self.thread.start()
+
+    def _retrier(self, part: str, outage: Outage) -> Retrier:
+        # However short the lease: a batch may take a slow disk some seconds.
+        return Retrier(part, outage, patience=PATIENCE, wake=self._hurry_all)
 
     def stop(self, patience: float) -> None:
         """Let the round under way end after its current batch."""

@@ -22,7 +22,7 @@ from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.listener import Listener, can_listen
 from django_jobs.worker.marks import Marks
 from django_jobs.worker.options import WorkerOptions
-from django_jobs.worker.outage import Outage, Retrier
+from django_jobs.worker.outage import Outage, Retrier, patience_for
 from django_jobs.worker.quarantine import Quarantine
 from django_jobs.worker.schedule import Schedule
 from django_jobs.worker.services import Services, table
@@ -37,7 +37,6 @@ STRANDED_AFTER = 0.25  # seconds that a claimed job may wait for a thread, befor
 MOST_PROMOTED = 10  # batches of jobs due later that are made ready before the next claim
 CANCELLED_PATIENCE = 1.0  # seconds for cancelled async tasks to clean up
 LAST_WORDS = 5.0  # seconds for the last writes after the grace
-LEAST_PATIENCE = 3.0  # seconds that a statement may take, however short the lease
 
 
 class Worker:
@@ -59,8 +58,7 @@ class Worker:
         self._sleeper = Sleeper(self._using)
         self._hints: set[str] = set()  # queues in which something is said to be ready
         self._wirecutter = Wirecutter()
-        # After a lease without an answer the others count this worker as gone, too.
-        self._outage = Outage(self._using, max(options.lease.total_seconds(), LEAST_PATIENCE))
+        self._outage = Outage(self._using, patience_for(options.lease.total_seconds()))
         self._retrier = Retrier("worker", self._outage, wake=self._inbox.ring)
         self._marks = marks  # under a supervisor
         self._wear = Wear(max_jobs=options.max_jobs, max_memory=options.max_memory, is_supervised=marks is not None)
