@@ -320,7 +320,6 @@ class Act(NamedTuple):
         return self.prepare.__name__.replace("_", " ")
 
 
-# Pages are counted with those of entries that other tests have left behind.
 READ = (20, 150)
 WRITE = (120, 350)  # to join ten to ten, and to insert ten with their index entries
 PARK = (250, 1500)  # a hundred at once
