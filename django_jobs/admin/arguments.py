@@ -18,6 +18,7 @@ from django_jobs.models import DeadLetter, Job, JobRun
 
 MASK = "********"
 PERMISSION = "django_jobs.view_arguments"
+UNREADABLE = (ValueError, RecursionError)  # too deep for Python: how deep is up to its version
 
 
 def may_see_arguments(request: HttpRequest) -> bool:
@@ -39,9 +40,9 @@ def arguments(request: HttpRequest, row: Job | JobRun | DeadLetter) -> SafeStrin
         )
     try:
         payload = _read(row, "payload")
-    except ValueError:
+        return SafeString(NOTHING) if payload is None else pretty_json(masked(payload, task))
+    except UNREADABLE:
         return _note(_("What is stored cannot be read."))
-    return SafeString(NOTHING) if payload is None else pretty_json(masked(payload, task))
 
 
 def result(request: HttpRequest, run: JobRun) -> SafeString:
@@ -50,9 +51,9 @@ def result(request: HttpRequest, run: JobRun) -> SafeString:
         return _note(_("Hidden: you need the permission to see the arguments of jobs."))
     try:
         value = _read(run, "result")
-    except ValueError:
+        return SafeString(NOTHING) if value is None else pretty_json(value)
+    except UNREADABLE:
         return _note(_("What is stored cannot be read."))
-    return SafeString(NOTHING) if value is None else pretty_json(value)
 
 
 def _read(row: Job | JobRun | DeadLetter, column: str) -> Any:

@@ -48,7 +48,7 @@ def test_bad_value_is_refused_with_its_name(options: dict[str, Any], message: st
         call_command("runworker", burst=True, **options)
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db(transaction=True, databases="__all__")
 def test_worker_imports_no_pages_of_the_project(settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.no_such_urls"
     enqueue(tasks.plain_effect, "a")
