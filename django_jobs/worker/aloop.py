@@ -250,13 +250,20 @@ class DatabaseThread:
         self._thread_id = 0
 
     async def open(self) -> None:
-        self._thread_id = await sync_to_async(threading.get_ident)()
-        connection_created.connect(self._created)
+        await sync_to_async(self._enter)()
 
     async def close(self) -> None:
         connection_created.disconnect(self._created)
         if self._connections:
             await sync_to_async(connections.close_all)()
+
+    def _enter(self) -> None:
+        self._thread_id = threading.get_ident()
+        # Here, in the thread itself: a task that is quicker than the loop's own start opens none unseen meanwhile.
+        connection_created.connect(self._created)
+        # The thread is older than this loop: what an earlier one has opened there is not announced again.
+        opened = connections.all(initialized_only=True)
+        self._connections = [connection for connection in opened if connection.connection is not None]
 
     def _created(self, *, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
         if threading.get_ident() == self._thread_id and connection not in self._connections:
