@@ -214,7 +214,10 @@ def nobody_is_rescued_who_lives(e: Evidence) -> Iterator[str]:
     for run in e.runs:
         if run.status != "lost":
             continue
-        lease = max((lease for lease in e.leases.get(run.worker, ()) if lease.seen <= run.ended_at), default=None)
+        leases = [lease for lease in e.leases.get(run.worker, ()) if lease.seen <= run.ended_at]
+        # Whose process was replaced meanwhile, has left its name to another one: it is the one that began the run.
+        began = [lease for lease in leases if run.started_at is None or lease.seen <= run.started_at] or leases[:1]
+        lease = max((lease for lease in leases if lease.pid == began[-1].pid), default=None)
         if lease is None or lease.until <= run.ended_at + CLOCK:
             continue
         if lease.pid not in e.gone or e.gone[lease.pid] > run.ended_at + LOOK:

@@ -114,5 +114,10 @@ def test_process_that_has_ended_is_rescued_before_its_lease_is_over() -> None:
     assert audit(replace(GOOD, leases={"w1": [Lease(at(0), at(9), 11)]}, gone={11: at(2)})) == []
 
 
+def test_process_that_has_ended_may_have_left_its_name_to_another_one() -> None:
+    leases = {"w1": [Lease(at(0), at(9), 11), Lease(at(2), at(9), 12)]}
+    assert audit(replace(GOOD, leases=leases, gone={11: at(2)})) == []
+
+
 def _atomic(e: Evidence, job_id: UUID) -> list[AskedJob]:
     return [job._replace(kind="atomic") if job.job_id == job_id else job for job in e.asked]
