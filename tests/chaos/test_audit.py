@@ -115,7 +115,7 @@ def test_process_that_has_ended_is_rescued_before_its_lease_is_over() -> None:
 
 
 def test_process_that_has_ended_may_have_left_its_name_to_another_one() -> None:
-    leases = {"w1": [Lease(at(0), at(9), 11), Lease(at(2), at(9), 12)]}
+    leases = {"w1": [Lease(at(0), at(9), 11), Lease(at(1.5), at(9), 12)]}
     assert audit(replace(GOOD, leases=leases, gone={11: at(2)})) == []
 
 
