@@ -63,13 +63,13 @@ def test_worker_does_nothing_twice_and_forgets_nothing_when_an_answer_is_lost(wi
 
 def _lose(lost: Lost, wire: Wire) -> None:
     loss = wire.lose_answer(*lost.texts)
-    enqueue_many(lost.task.bind(f"{lost.name} {number}") for number in range(lost.jobs))
+    jobs = enqueue_many(lost.task.bind(f"{lost.name} {number}") for number in range(lost.jobs))
 
     wait_until(lambda: loss.is_done and not Job.objects.exists(), what=lost.name)
 
     labels = Counter(Effect.objects.filter(label__startswith=f"{lost.name} ").values_list("label", flat=True))
     assert set(labels.values()) == {sum(lost.runs.values())}, lost.name
     assert len(labels) == lost.jobs, lost.name
-    runs = Counter(JobRun.objects.values_list("status", "attempt"))
+    # Nothing is tidied away: the worker may still be about to ask what has become of the statement without an answer.
+    runs = Counter(JobRun.objects.filter(job_id__in=[job.id for job in jobs]).values_list("status", "attempt"))
     assert runs == {each: lost.jobs * times for each, times in lost.runs.items()}, lost.name
-    JobRun.objects.all().delete()
