@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from django.db import connections
+from django.db import ProgrammingError, connections
 
 try:
     from psycopg import Connection, Cursor, pq
@@ -16,6 +17,7 @@ except ImportError:
 HAS_PSYCOPG = Connection is not None
 HAS_USER_TIMEOUT = HAS_PSYCOPG and pq.version() >= 120_000  # libpq 12 has tcp_user_timeout; an older one refuses it
 PREPARE_AFTER = 1  # uses of one text
+_PLAN_IS_GONE = ("26000", "42P05")  # invalid_sql_statement_name, duplicate_prepared_statement
 # It would plan anew for each limit otherwise, to gain nothing. And a plan that is kept must not be the one that was
 # best while the table was empty.
 _KEEP_PLANS = """
@@ -55,6 +57,67 @@ def statement_cursor(using: str) -> Iterator[Any]:
         return
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
         yield cursor
+
+
+# By connection of psycopg's: whether its session is its own. None: it was seen once, and not asked.
+_own_sessions: WeakKeyDictionary[Any, bool | None] = WeakKeyDictionary()
+
+
+def execute_prepared(sql: str, params: Any, *, using: str) -> Any:
+    """Execute a small statement that a project's process sends again and again, in any transaction; its cursor.
+
+    The server plans it once. Whatever watches Django's cursors sees it like any other.
+    """
+    connection: Any = connections[using]
+    connection.close_if_health_check_failed()
+    connection.ensure_connection()
+    raw = connection.connection
+    if not is_psycopg(raw) or connection.needs_rollback or not _has_own_session(connection, raw):
+        cursor = connection.cursor()
+        cursor.execute(sql, params)
+        return cursor
+    connection.validate_thread_sharing()
+    cursor = (connection.make_debug_cursor if connection.queries_logged else connection.make_cursor)(Cursor(raw))
+    # Only for this statement: of others, the project decides.
+    threshold, raw.prepare_threshold = raw.prepare_threshold, 0
+    try:
+        cursor.execute(sql, params)
+    except ProgrammingError as error:
+        if getattr(error.__cause__, "sqlstate", "") not in _PLAN_IS_GONE:
+            raise
+        # Somebody sent DISCARD ALL or DEALLOCATE ALL, of which psycopg knows nothing; it may happen again.
+        _own_sessions[raw] = False
+        if connection.in_atomic_block:
+            raise
+        return execute_prepared(sql, params, using=using)
+    finally:
+        raw.prepare_threshold = threshold
+    return cursor
+
+
+def _has_own_session(connection: Any, raw: Any) -> bool:
+    """Whether no pooler gives this connection's statements to whichever session is free.
+
+    It is asked at the second use, so that a connection that is opened for one job is not.
+    """
+    known = _own_sessions.get(raw, ...)
+    if known is ...:
+        known = _own_sessions[raw] = None
+    elif known is None:
+        known = _own_sessions[raw] = _ask_for_own_session(connection, raw)
+    return bool(known)
+
+
+def _ask_for_own_session(connection: Any, raw: Any) -> bool:
+    settings = connection.settings_dict
+    if settings.get("DISABLE_SERVER_SIDE_CURSORS"):  # Django's own setting for such a pooler
+        return False
+    pool = settings["OPTIONS"].get("pool")
+    if isinstance(pool, dict) and pool.get("reset"):  # which may well throw away all plans
+        return False
+    # A pooler invents the process id that libpq was told at the connect.
+    with connection.wrap_database_errors, Cursor(raw) as cursor:
+        return bool(cursor.execute("SELECT pg_backend_pid()").fetchone() == (raw.info.backend_pid,))
 
 
 def _prepares(connection: Any) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.db.utils import ProgrammingError
+from django.db.transaction import TransactionManagementError
+from django.db.utils import InternalError, ProgrammingError
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs import enqueue_many
+from django_jobs import enqueue, enqueue_many
 from django_jobs.driver import prepare_statements, statement_cursor
 from django_jobs.lifecycle import claim
+from django_jobs.models import Job
 from tests.lifecycle.steps import NAMES, start_worker
 from tests.tasks import note
 
@@ -99,3 +102,120 @@ def test_who_watches_the_cursors_of_django_sees_them(settings: Any) -> None:
 def test_errors_are_those_of_django() -> None:
     with pytest.raises(ProgrammingError), statement_cursor("default") as cursor:
         cursor.execute("SELECT nothing")
+
+
+def prepared_inserts() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT statement FROM pg_prepared_statements WHERE statement LIKE 'INSERT INTO django_jobs_job %'"
+        )
+        return [statement for (statement,) in cursor.fetchall()]
+
+
+@pytest.fixture
+def fresh_connection() -> Iterator[None]:
+    connection.close()
+    yield
+    connection.close()
+
+
+@pytest.mark.usefixtures("fresh_connection")
+@pytest.mark.parametrize("transactions", [0, 1])
+def test_enqueue_is_planned_once_for_a_connection_that_enqueues_again(transactions: int) -> None:
+    with transaction.atomic() if transactions else nullcontext():
+        enqueue(note, "x")
+        assert prepared_inserts() == []  # nothing is asked of a connection that is opened for one job
+        for _ in range(3):
+            enqueue(note, "x")
+    assert len(prepared_inserts()) == 1
+    assert Job.objects.count() == 4
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_statements_of_the_project_are_left_as_they_are() -> None:
+    for _ in range(3):
+        enqueue(note, "x")
+    assert connection.connection.prepare_threshold is None
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_nothing_is_prepared_where_the_project_says_that_a_pooler_is_in_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    for _ in range(3):
+        enqueue(note, "x")
+    assert prepared_inserts() == []
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_prepared_enqueue_is_seen_by_who_watches_and_counts_queries() -> None:
+    enqueue(note, "x")
+    seen: list[str] = []
+
+    def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, params, many, context)
+
+    with CaptureQueriesContext(connection) as queries, connection.execute_wrapper(watch), transaction.atomic():
+        enqueue(note, "a needle")
+    inserts = [query["sql"] for query in queries if "INSERT" in query["sql"]]
+    assert len(inserts) == 1
+    assert "a needle" in inserts[0]
+    assert len([sql for sql in seen if "INSERT" in sql]) == 1
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_prepared_enqueue_in_a_broken_transaction_says_what_django_says() -> None:
+    for _ in range(3):
+        enqueue(note, "x")
+    with transaction.atomic():
+        with pytest.raises(ProgrammingError), connection.cursor() as cursor:
+            cursor.execute("SELECT nothing")
+        with pytest.raises(InternalError, match="aborted"):
+            enqueue(note, "x")
+        connection.needs_rollback = True
+        with pytest.raises(TransactionManagementError):
+            enqueue(note, "x")
+
+
+@pytest.mark.usefixtures("fresh_connection", "fresh_tables")
+def test_prepared_enqueue_survives_a_new_column_and_plans_that_were_thrown_away() -> None:
+    for _ in range(3):
+        enqueue(note, "x")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE django_jobs_job ADD COLUMN later integer")
+        try:
+            enqueue(note, "x")
+            cursor.execute("DEALLOCATE ALL")
+            enqueue(note, "x")
+        finally:
+            cursor.execute("ALTER TABLE django_jobs_job DROP COLUMN later")
+    enqueue(note, "x")
+    assert Job.objects.count() == 6
+    assert prepared_inserts() == [], "it may happen again"
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_plans_thrown_away_cost_an_open_transaction_one_error_at_most() -> None:
+    for _ in range(3):
+        enqueue(note, "x")
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+    with pytest.raises(ProgrammingError, match="does not exist"), transaction.atomic():
+        enqueue(note, "x")
+    with transaction.atomic():
+        enqueue(note, "x")
+    assert Job.objects.count() == 4
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_nothing_is_prepared_on_connections_that_a_pool_resets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", {"reset": lambda raw: raw.execute("DISCARD ALL")})
+    try:
+        with transaction.atomic():
+            for _ in range(3):
+                enqueue(note, "x")
+            assert prepared_inserts() == []
+    finally:
+        connection.close_pool()  # type: ignore[attr-defined]

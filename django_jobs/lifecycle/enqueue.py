@@ -15,6 +15,7 @@ from django.db.models.lookups import GreaterThan
 
 from django_jobs import logs
 from django_jobs.database import Clock, StoredJSON, text_array
+from django_jobs.driver import execute_prepared
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.wake import wake_on_commit
 from django_jobs.models import Job
@@ -159,11 +160,10 @@ _NULL, _ONCE, _EACH = "null", "once", "each"
 def _insert_postgres(jobs: Sequence[NewJob], *, using: str) -> set[UUID]:
     """Insert keys and jobs by one statement. The ids of those it did not write, because their key is held."""
     shape, parameters = _one(jobs[0]) if len(jobs) == 1 else _many(jobs)
-    with connections[using].cursor() as cursor:
-        cursor.execute(_statement(shape), parameters)
-        if cursor.rowcount == len(jobs):
-            return set()
-        written = {row[0] for row in cursor.fetchall()} if len(jobs) > 1 else set()
+    cursor = execute_prepared(_statement(shape), parameters, using=using)
+    if cursor.rowcount == len(jobs):
+        return set()
+    written = {row[0] for row in cursor.fetchall()} if len(jobs) > 1 else set()
     return {job.id for job in jobs} - written
 
 
@@ -171,8 +171,7 @@ def _insert_alike(pattern: NewJob, new_ids: Sequence[UUID], payloads: Sequence[s
     shape, parameters = _one(pattern)
     given = dict(zip(_TYPES, shape, strict=True)) | {"id": _EACH, "payload": _EACH}
     parameters |= {"id": _as_array("id", new_ids), "payload": _as_array("payload", payloads)}
-    with connections[using].cursor() as cursor:
-        cursor.execute(_statement(tuple(given.values())), parameters)
+    execute_prepared(_statement(tuple(given.values())), parameters, using=using)
 
 
 def _one(job: NewJob) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -11,6 +11,7 @@ from django.db import connections
 
 from django_jobs.conf import get_settings
 from django_jobs.database import after_commit
+from django_jobs.driver import execute_prepared
 
 CHANNEL = "django_jobs"
 LONGEST_SLEEP = timedelta(seconds=20)  # a worker that hears wake-ups looks at least so often, or each POLL_INTERVAL
@@ -22,8 +23,11 @@ _until: dict[tuple[str, str], float] = {}  # when a queue's workers may have to 
 
 def wake_on_commit(queue_names: Iterable[str], *, using: str) -> None:
     """Wake the workers of these queues once the current transaction has committed; at once outside of one."""
+    connection = connections[using]
+    if connection.vendor != "postgresql" or not get_settings().NOTIFY:
+        return
     # NOTIFY belongs outside the caller's transaction: commits that notify stand in one line.
-    if connections[using].vendor == "postgresql" and get_settings().NOTIFY:
+    if connection.in_atomic_block or any(_may_sleep(name, using) for name in queue_names):
         after_commit(partial(wake, sorted(set(queue_names)), using=using), using=using)
 
 
@@ -41,11 +45,13 @@ _WAKE = """
 def wake(queue_names: Iterable[str], *, using: str) -> None:
     """Send one NOTIFY for each queue of which a worker sleeps, unless that was done or found needless just now."""
     for name in queue_names:
-        now = time.monotonic()
-        if now < _until.get((using, name), now):
+        if not _may_sleep(name, using):
             continue
-        with connections[using].cursor() as cursor:
-            cursor.execute(_WAKE, [CHANNEL, name, name])
-            is_anybody_asleep = cursor.rowcount > 0
+        now = time.monotonic()
+        is_anybody_asleep = execute_prepared(_WAKE, [CHANNEL, name, name], using=using).rowcount > 0
         # From before the statement on, whose snapshot is younger; and only if it was answered.
         _until[using, name] = now + (DEBOUNCE if is_anybody_asleep else NOBODY)
+
+
+def _may_sleep(queue_name: str, using: str) -> bool:
+    return time.monotonic() >= _until.get((using, queue_name), 0.0)

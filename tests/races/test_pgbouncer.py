@@ -7,6 +7,7 @@ import io
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -108,6 +109,26 @@ def test_worker_behind_a_pooler_runs_all_kinds_of_jobs_and_polls(pooler: int, wi
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert worker.outages == [], worker.output
+
+
+@pytest.mark.usefixtures("pooler")
+def test_enqueue_asks_for_no_plan_that_the_next_session_would_not_know() -> None:
+    def enqueue_some(number: int) -> None:
+        try:
+            for _ in range(10):
+                enqueue(tasks.plain_effect, f"{number}")
+                with transaction.atomic():
+                    enqueue(tasks.plain_effect, f"{number}")
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'INSERT%'")
+                assert cursor.fetchone() == (0,)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2 * POOL_SIZE) as threads:
+        list(threads.map(enqueue_some, range(2 * POOL_SIZE)))
+
+    assert Job.objects.count() == 2 * POOL_SIZE * 20
 
 
 @pytest.mark.usefixtures("pooler")
