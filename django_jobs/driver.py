@@ -19,10 +19,10 @@ HAS_USER_TIMEOUT = HAS_PSYCOPG and pq.version() >= 120_000  # libpq 12 has tcp_u
 PREPARE_AFTER = 1  # uses of one text
 _PLAN_IS_GONE = ("26000", "42P05")  # invalid_sql_statement_name, duplicate_prepared_statement
 # It would plan anew for each limit otherwise, to gain nothing. And a plan that is kept must not be the one that was
-# best while the table was empty.
+# best while the table was empty. Where an index is missing it would also be compiled, at each use.
 _KEEP_PLANS = """
     SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
-        set_config('enable_bitmapscan', 'off', false)"""
+        set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false)"""
 
 
 def is_psycopg(raw: Any) -> bool:

@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from urllib.parse import quote, quote_plus
@@ -178,7 +179,9 @@ def _needles(secrets: Collection[str]) -> list[str]:
 
 def _masked(text: str, needles: list[str], stop: int) -> str:
     """Mask the text up to `stop`; a secret that reaches beyond it is masked as well, not cut in two."""
-    reach = max(map(len, needles), default=0)
+    if not needles:
+        return text[:stop]
+    reach = max(map(len, needles))
     window = text[: stop + reach]
     parts = []
     at = 0
@@ -349,6 +352,10 @@ def _module(frame: FrameType) -> str:
 
 
 def _is_app(frame: FrameType) -> bool:
-    path = frame.f_code.co_filename
+    return _is_app_file(frame.f_code.co_filename)
+
+
+@lru_cache(maxsize=1000)
+def _is_app_file(path: str) -> bool:
     is_foreign = path.startswith((*_FOREIGN_FOLDERS, "<frozen ")) or "site-packages" in path or "dist-packages" in path
-    return not is_foreign and not _is_own(frame)
+    return not is_foreign and not path.startswith(_OWN_FOLDER)

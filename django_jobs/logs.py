@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -14,6 +15,7 @@ from django_jobs.statuses import RunStatus
 logger = logging.getLogger("django_jobs")
 
 TEXT_LIMIT = 200  # characters of an error's text; the whole of it is in its row
+_ONE_WORD = re.compile('[^ "=]+')
 UNCHARGED = (RunStatus.SUCCEEDED, RunStatus.RELEASED, RunStatus.CANCELLED)
 
 
@@ -249,7 +251,7 @@ def service_failed(service: str, error: BaseException) -> None:
 def quoted(value: str, limit: int = 0) -> str:
     """The value as one word: as it is, or in JSON's quotes where it would break the line or its `key=value` form."""
     text = value if not limit or len(value) <= limit else value[: limit - 1] + "…"
-    if text and text.isprintable() and not any(character in ' "=' for character in text):
+    if text.isprintable() and _ONE_WORD.fullmatch(text):
         return text
     if text.isprintable():
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django_jobs.database import text_array
 from django_jobs.runs import Charge, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import RunStatus, Uniqueness
 
@@ -112,7 +113,7 @@ def success_parameters(outcomes: Sequence[Outcome], worker: WorkerIdentity) -> l
     """What `SUCCEED` is given."""
     return [
         *_fences_and_times(outcomes),
-        _sparse([each.result for each in outcomes]),
+        text_array(results) if any(results := [each.result for each in outcomes]) else None,
         _sparse([each.key_ttl for each in outcomes]),
         worker.id,
         worker.name,
@@ -124,16 +125,16 @@ def return_parameters(outcomes: Sequence[Outcome], worker: WorkerIdentity) -> li
     errors = [each.error for each in outcomes]
     return [
         *_fences_and_times(outcomes),
-        [each.status.value for each in outcomes],
-        [each.then is Then.RETRY for each in outcomes],
-        [None if each.delay is None else each.delay.total_seconds() for each in outcomes],
+        _array([each.status.value for each in outcomes]),
+        _array([str(each.then is Then.RETRY) for each in outcomes]),
+        _array(["NULL" if each.delay is None else f"{each.delay.total_seconds():.6f}" for each in outcomes]),
         _sparse([each.until for each in outcomes]),
-        [int(each.charge is Charge.FAILURE) for each in outcomes],
-        [int(each.charge is Charge.CRASH) - each.is_cleared for each in outcomes],
-        [int(each.charge is Charge.INTERRUPTION) for each in outcomes],
-        [error.error_type[:200] if error else "" for error in errors],
-        [error.text if error else "" for error in errors],
-        [error.traceback if error else "" for error in errors],
+        _array([str(int(each.charge is Charge.FAILURE)) for each in outcomes]),
+        _array([str(int(each.charge is Charge.CRASH) - each.is_cleared) for each in outcomes]),
+        _array([str(int(each.charge is Charge.INTERRUPTION)) for each in outcomes]),
+        text_array([error.error_type[:200] if error else "" for error in errors]),
+        text_array([error.text if error else "" for error in errors]),
+        text_array([error.traceback if error else "" for error in errors]),
         worker.id,
         worker.name,
     ]
