@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.db.utils import InternalError, ProgrammingError
 from django.test.utils import CaptureQueriesContext
+from psycopg import ConnectionInfo
 
 from django_jobs import enqueue, enqueue_many
 from django_jobs.driver import prepare_statements, statement_cursor
@@ -143,6 +144,15 @@ def test_nothing_is_prepared_where_the_project_says_that_a_pooler_is_in_the_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    for _ in range(3):
+        enqueue(note, "x")
+    assert prepared_inserts() == []
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_nothing_is_prepared_where_another_session_may_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pooler answers the connect with a process id of its own making. The real one is in tests/races."""
+    monkeypatch.setattr(ConnectionInfo, "backend_pid", 1)
     for _ in range(3):
         enqueue(note, "x")
     assert prepared_inserts() == []

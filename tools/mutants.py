@@ -44,15 +44,15 @@ MUTANTS = [
     Mutant(
         "SKIP LOCKED in the claim: one locked row would stop it",
         "lifecycle/claim.py",
-        "LIMIT %s FOR NO KEY UPDATE SKIP LOCKED",
-        "LIMIT %s FOR NO KEY UPDATE",
+        "LIMIT {MOST_AT_ONCE} FOR NO KEY UPDATE SKIP LOCKED",
+        "LIMIT {MOST_AT_ONCE} FOR NO KEY UPDATE",
         (f"{LIFECYCLE}/test_claim.py::test_row_that_somebody_locks_is_left_out_and_not_waited_for",),
     ),
     Mutant(
         "the lock of the claim, and the place by which a changed row is not found: two workers would take one job",
         "lifecycle/claim.py",
-        "LIMIT %s FOR NO KEY UPDATE SKIP LOCKED",
-        "LIMIT %s",
+        "LIMIT {MOST_AT_ONCE} FOR NO KEY UPDATE SKIP LOCKED",
+        "LIMIT {MOST_AT_ONCE}",
         (f"{LIFECYCLE}/test_claim.py::test_two_workers_never_take_the_same_job",),
         (
             (
@@ -79,7 +79,7 @@ MUTANTS = [
     Mutant(
         "the worker in those statements",
         "lifecycle/statements.py",
-        "AND job.status = 'running' AND job.worker_id = %s",
+        "AND (job.status = 'running') IS TRUE AND (job.worker_id = %s) IS TRUE",
         "AND %s::uuid IS NOT NULL",
         (MODEL,),
     ),
@@ -117,8 +117,8 @@ MUTANTS = [
     Mutant(
         "the gap that a late beat leaves",
         "worker/heartbeat.py",
-        "self._unbroken_since = started\n        self._last = started",
-        "pass\n        self._last = started",
+        "self._unbroken_since = started\n        self._last, self.others = started",
+        "pass\n        self._last, self.others = started",
         (f"{WORKER}/test_guards.py::test_beat_that_came_after_the_lease_was_over_begins_anew",),
     ),
     Mutant(
@@ -138,8 +138,8 @@ MUTANTS = [
     Mutant(
         "the comparison after a lost answer: what it says is recorded would be called lost",
         "lifecycle/finish.py",
-        "elif _is_own_record(outcome, recorded.get(outcome.run[:2])):",
-        "elif False:",
+        "elif _is_own_record(outcome, status := recorded.get(outcome.run[:2])):",
+        "elif status := None:",
         (f"{LIFECYCLE}/test_finish.py::test_outcome_given_again_after_a_lost_answer_is_recorded_not_lost",),
     ),
     Mutant(
@@ -360,6 +360,27 @@ MUTANTS = [
         'elif connection.vendor == "postgresql" and is_ours:',
         "elif False:",
         ("tests/test_database.py::test_rows_of_a_transaction_whose_end_is_swallowed_are_free_again_soon",),
+    ),
+    Mutant(
+        "the end of a lock whose holder died",
+        "lifecycle/lock.py",
+        "WHERE django_jobs_lock.owner IS NULL OR django_jobs_lock.expires_at <= EXCLUDED.acquired_at",
+        "WHERE django_jobs_lock.owner IS NULL",
+        ("tests/races/test_leases.py::test_killed_holder_of_the_only_place_of_a_group_frees_it_and_is_run_again",),
+    ),
+    Mutant(
+        "the look whether a plan can be kept: one that the project says a pooler would lose",
+        "driver.py",
+        'if settings.get("DISABLE_SERVER_SIDE_CURSORS"):',
+        "if False:",
+        ("tests/test_driver.py::test_nothing_is_prepared_where_the_project_says_that_a_pooler_is_in_the_way",),
+    ),
+    Mutant(
+        "the comparison of process ids, by which a pooler is seen",
+        "driver.py",
+        "fetchone() == (raw.info.backend_pid,)",
+        "fetchone() != ()",
+        ("tests/test_driver.py::test_nothing_is_prepared_where_another_session_may_answer",),
     ),
 ]
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_jobs import enqueue, enqueue_many
-from django_jobs.models import DeadLetter, Job, JobRun, Worker
+from django_jobs.models import DeadLetter, Job, JobRun, Lock, Worker
 from django_jobs.registry import Task
 from django_jobs.statuses import JobStatus, RunStatus
 from tests.models import Effect
@@ -90,6 +90,26 @@ def test_job_of_a_killed_worker_is_taken_back_and_run_by_another(workers: Worker
         (RunStatus.LOST, 1),
         (RunStatus.SUCCEEDED, 2),
     ]
+
+
+@pytest.mark.slow
+def test_killed_holder_of_the_only_place_of_a_group_frees_it_and_is_run_again(workers: Workers) -> None:
+    """CL-13: the group's limit of one is a lock that each of its jobs takes, for as long as a lease."""
+    doomed = workers.start_telling("--threads", "1")
+    first = enqueue(tasks.alone_in_group, "first", FAST["LEASE"])
+    workers.wait_told("first")
+    second = enqueue(tasks.alone_in_group, "second", FAST["LEASE"])
+    doomed.kill()
+    workers.start("--threads", "2")
+
+    wait_until(lambda: first.get().is_finished and second.get().is_finished, within=30)
+
+    assert [first.status, second.status] == ["succeeded", "succeeded"]
+    effects = Counter(Effect.objects.values_list("label", flat=True))
+    assert effects == {"first": 2, "second": 1}
+    assert first.get().crashes == 1
+    assert second.get().failures == 0
+    assert not Lock.objects.filter(owner__isnull=False).exists()
 
 
 @pytest.mark.slow

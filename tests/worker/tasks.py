@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, connection, transaction
 
-from django_jobs import GiveUp, JobContext, Retry, enqueue, once, task
+from django_jobs import GiveUp, JobContext, LockNotAcquired, Retry, Snooze, enqueue, lock, once, task
 from django_jobs.worker.memory import resident
 from tests.models import Effect
 
@@ -152,6 +152,17 @@ def return_odd(kind: str) -> Any:
 def retry_at_once(label: str) -> None:
     Effect.objects.create(label=label)
     raise Retry("again", delay=0)
+
+
+@task(backoff=0)
+def alone_in_group(label: str, ttl: float) -> None:
+    """At most one of these runs at a time; who comes meanwhile looks again soon, and is charged nothing."""
+    try:
+        with lock("group g", ttl=ttl):
+            Effect.objects.create(label=label)
+            hold(label)
+    except LockNotAcquired:
+        raise Snooze(delay=0.2) from None
 
 
 @task
