@@ -6,6 +6,7 @@ django_jobs.E002    A task is declared for a queue that DJANGO_JOBS["QUEUES"] do
 django_jobs.E003    DJANGO_JOBS["ADMIN_BASE"] cannot be imported, or is no ModelAdmin.
 django_jobs.E004    A database with jobs cannot skip locked rows, so that workers would wait for each other.
 django_jobs.E005    A database with jobs is of a kind that django_jobs does not support.
+django_jobs.E006    A database with jobs has AUTOCOMMIT off, so that nothing a worker writes would be committed.
 django_jobs.W001    A SQLite database with jobs lacks OPTIONS without which workers meet "database is locked".
 django_jobs.W002    A MariaDB or MySQL database with jobs is not set to READ COMMITTED, so that workers meet deadlocks.
 django_jobs.W003    DJANGO_JOBS["IMMEDIATE"] is on in production (with ``check --deploy``): nothing is queued.
@@ -105,7 +106,7 @@ def check_immediate(app_configs: AppConfigs = None, **kwargs: Any) -> list[Check
 
 @register(TAG)
 def check_database(app_configs: AppConfigs = None, **kwargs: Any) -> list[CheckMessage]:
-    """Report what the options of the database that jobs are written to do wrong (E005, W001, W002). Asks no server."""
+    """Report what is wrong in the options of the database with the jobs (E005, E006, W001, W002). Asks no server."""
     return list(_options_of(router.db_for_write(Job)))
 
 
@@ -163,6 +164,12 @@ def _findings_of(databases: Sequence[str], *, deployed: bool) -> Iterator[CheckM
 
 def _options_of(alias: str) -> Iterator[CheckMessage]:
     vendor = connections[alias].vendor
+    if not connections[alias].settings_dict["AUTOCOMMIT"]:
+        yield Error(
+            f"Database {alias!r} has AUTOCOMMIT off: workers would commit nothing, and enqueue() wakes none.",
+            hint=f"Take AUTOCOMMIT out of DATABASES[{alias!r}], and use transaction.atomic().",
+            id="django_jobs.E006",
+        )
     if vendor == "sqlite":
         yield from _sqlite_options(alias)
     elif vendor == "mysql":

@@ -287,6 +287,17 @@ class TestMariaDB:
         assert checks.check_named_databases(databases=["default"]) == []
 
 
+def test_a_database_that_does_not_commit_by_itself_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections["default"].settings_dict, "AUTOCOMMIT", False)
+
+    errors = [each for each in checks.check_database() if each.id == "django_jobs.E006"]
+
+    assert [error.msg for error in errors] == [
+        "Database 'default' has AUTOCOMMIT off: workers would commit nothing, and enqueue() wakes none."
+    ]
+    assert "transaction.atomic()" in str(errors[0].hint)
+
+
 @pytest.mark.django_db  # Django asks MariaDB itself for its name
 def test_a_database_of_another_kind_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections["default"], "vendor", "oracle")
