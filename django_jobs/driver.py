@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.db import ProgrammingError, connections
+from django.db.backends.utils import CursorDebugWrapper, CursorWrapper
 
 try:
     from psycopg import Connection, Cursor, pq
@@ -63,23 +64,21 @@ def statement_cursor(using: str) -> Iterator[Any]:
 _own_sessions: WeakKeyDictionary[Any, bool | None] = WeakKeyDictionary()
 
 
-def execute_prepared(sql: str, params: Any, *, using: str) -> Any:
+def execute_prepared(sql: str, params: Any, *, using: str, asks: bool = True) -> Any:
     """Execute a small statement that a project's process sends again and again, in any transaction; its cursor.
 
-    The server plans it once. Whatever watches Django's cursors sees it like any other.
+    The server plans it once. It must be one whose plan cannot grow wrong, such as a plain INSERT. Django's own cursor
+    is asked for first, for the sake of all that is done and refused then. With `asks` the connection's session is asked
+    whether it is its own, at the second use.
     """
     connection: Any = connections[using]
-    connection.close_if_health_check_failed()
-    connection.ensure_connection()
+    cursor = connection.cursor()
     raw = connection.connection
-    if not is_psycopg(raw) or connection.needs_rollback or not _has_own_session(connection, raw):
-        cursor = connection.cursor()
+    if not _is_plain(connection, cursor) or not _has_own_session(connection, raw, asks=asks):
         cursor.execute(sql, params)
         return cursor
-    connection.validate_thread_sharing()
-    cursor = (connection.make_debug_cursor if connection.queries_logged else connection.make_cursor)(Cursor(raw))
-    # Only for this statement: of others, the project decides.
-    threshold, raw.prepare_threshold = raw.prepare_threshold, 0
+    cursor.cursor = Cursor(raw)
+    threshold, raw.prepare_threshold = raw.prepare_threshold, 0  # of other statements, the project decides
     try:
         cursor.execute(sql, params)
     except ProgrammingError as error:
@@ -87,32 +86,42 @@ def execute_prepared(sql: str, params: Any, *, using: str) -> Any:
             raise
         # Somebody sent DISCARD ALL or DEALLOCATE ALL, of which psycopg knows nothing; it may happen again.
         _own_sessions[raw] = False
-        if connection.in_atomic_block:
+        if connection.in_atomic_block or not connection.get_autocommit():
             raise
-        return execute_prepared(sql, params, using=using)
+    else:
+        return cursor
     finally:
         raw.prepare_threshold = threshold
-    return cursor
+    return execute_prepared(sql, params, using=using)
 
 
-def _has_own_session(connection: Any, raw: Any) -> bool:
-    """Whether no pooler gives this connection's statements to whichever session is free.
+def _is_plain(connection: Any, cursor: Any) -> bool:
+    """Whether nothing but Django stands between us and psycopg, and this thread has the connection for itself."""
+    return (
+        type(cursor) in (CursorWrapper, CursorDebugWrapper)
+        and is_psycopg(connection.connection)
+        and not (connection.execute_wrappers or connection.needs_rollback or connection.allow_thread_sharing)
+    )
 
-    It is asked at the second use, so that a connection that is opened for one job is not.
-    """
+
+def _has_own_session(connection: Any, raw: Any, *, asks: bool) -> bool:
+    """Whether no pooler gives this connection's statements to whichever session is free."""
     known = _own_sessions.get(raw, ...)
-    if known is ...:
-        known = _own_sessions[raw] = None
-    elif known is None:
+    if known is ... and asks:  # a connection that is opened for one job is not asked
+        _own_sessions[raw] = None
+    elif known is None and asks:
         known = _own_sessions[raw] = _ask_for_own_session(connection, raw)
-    return bool(known)
+    return known is True
 
 
 def _ask_for_own_session(connection: Any, raw: Any) -> bool:
     settings = connection.settings_dict
+    options = settings["OPTIONS"]
     if settings.get("DISABLE_SERVER_SIDE_CURSORS"):  # Django's own setting for such a pooler
         return False
-    pool = settings["OPTIONS"].get("pool")
+    if options.get("server_side_binding") or options.get("cursor_factory"):  # the project has ways of its own
+        return False
+    pool = options.get("pool")
     if isinstance(pool, dict) and pool.get("reset"):  # which may well throw away all plans
         return False
     # A pooler invents the process id that libpq was told at the connect.

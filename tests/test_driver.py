@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 from django.db.utils import InternalError, ProgrammingError
 from django.test.utils import CaptureQueriesContext
 from psycopg import ConnectionInfo
 
-from django_jobs import enqueue, enqueue_many
+from django_jobs import driver, enqueue, enqueue_many
 from django_jobs.driver import prepare_statements, statement_cursor
-from django_jobs.lifecycle import claim
+from django_jobs.lifecycle import claim, wake
 from django_jobs.models import Job
 from tests.lifecycle.steps import NAMES, start_worker
 from tests.tasks import note
@@ -159,20 +160,79 @@ def test_nothing_is_prepared_where_another_session_may_answer(monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("fresh_connection")
-def test_prepared_enqueue_is_seen_by_who_watches_and_counts_queries() -> None:
-    enqueue(note, "x")
-    seen: list[str] = []
-
-    def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        seen.append(sql)
-        return execute(sql, params, many, context)
-
-    with CaptureQueriesContext(connection) as queries, connection.execute_wrapper(watch), transaction.atomic():
+def test_prepared_enqueue_is_seen_by_who_counts_queries() -> None:
+    for _ in range(3):
+        enqueue(note, "x")
+    with CaptureQueriesContext(connection) as queries, transaction.atomic():
         enqueue(note, "a needle")
     inserts = [query["sql"] for query in queries if "INSERT" in query["sql"]]
     assert len(inserts) == 1
     assert "a needle" in inserts[0]
-    assert len([sql for sql in seen if "INSERT" in sql]) == 1
+    assert len(prepared_inserts()) == 1
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_nothing_is_prepared_where_somebody_changes_statements() -> None:
+    def add(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        return execute(f"SELECT set_config('a.b', 'c', false); {sql}", params, many, context)
+
+    with connection.execute_wrapper(add):
+        for _ in range(3):
+            enqueue(note, "x")
+    assert prepared_inserts() == []
+    assert Job.objects.count() == 3
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_nothing_is_prepared_where_somebody_else_makes_the_cursors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As django-tenants does, which sets the search path there, and Django's own tests, which refuse."""
+    real, made = connection.cursor, []
+
+    class Watched(CursorWrapper):
+        pass
+
+    def watched() -> Any:
+        made.append(1)
+        return Watched(real().cursor, connection)
+
+    monkeypatch.setattr(connection, "cursor", watched)
+    for _ in range(3):
+        enqueue(note, "x")
+    assert len(made) >= 3
+    monkeypatch.undo()
+    assert prepared_inserts() == []
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_cursor_of_django_is_asked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        enqueue(note, "x")
+
+    def refuse() -> Any:
+        raise AssertionError("no queries here")
+
+    monkeypatch.setattr(connection, "cursor", refuse)
+    with pytest.raises(AssertionError, match="no queries here"):
+        enqueue(note, "x")
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_plan_that_reads_keys_is_not_kept() -> None:
+    for number in range(8):
+        enqueue(note.using(key=f"{number}"), "x")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+        assert cursor.fetchone() == (0,)
+
+
+@pytest.mark.usefixtures("fresh_connection")
+def test_connection_that_is_opened_for_one_job_is_asked_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "_until", {})
+    enqueue(note, "x")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+        assert cursor.fetchone() == (0,)
+    assert driver._own_sessions[connection.connection] is None
 
 
 @pytest.mark.usefixtures("fresh_connection")

@@ -81,7 +81,7 @@ MUTANTS = [
         "lifecycle/statements.py",
         "AND (job.status = 'running') IS TRUE AND (job.worker_id = %s) IS TRUE",
         "AND %s::uuid IS NOT NULL",
-        (MODEL,),
+        (f"{LIFECYCLE}/test_finish.py::test_late_finisher_of_a_job_that_was_taken_back_changes_nothing",),
     ),
     Mutant(
         "the fence elsewhere",

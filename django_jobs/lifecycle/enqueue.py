@@ -160,10 +160,15 @@ _NULL, _ONCE, _EACH = "null", "once", "each"
 def _insert_postgres(jobs: Sequence[NewJob], *, using: str) -> set[UUID]:
     """Insert keys and jobs by one statement. The ids of those it did not write, because their key is held."""
     shape, parameters = _one(jobs[0]) if len(jobs) == 1 else _many(jobs)
-    cursor = execute_prepared(_statement(shape), parameters, using=using)
-    if cursor.rowcount == len(jobs):
+    if "key" not in parameters:
+        execute_prepared(_statement(shape), parameters, using=using)
         return set()
-    written = {row[0] for row in cursor.fetchall()} if len(jobs) > 1 else set()
+    # Its plan reads the keys, and is not kept: they may be many more soon.
+    with connections[using].cursor() as cursor:
+        cursor.execute(_statement(shape), parameters)
+        if cursor.rowcount == len(jobs):
+            return set()
+        written = {row[0] for row in cursor.fetchall()} if len(jobs) > 1 else set()
     return {job.id for job in jobs} - written
 
 

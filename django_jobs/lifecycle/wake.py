@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from functools import partial
 
@@ -21,7 +21,7 @@ NOBODY = 0.25  # seconds for which an answer that nobody sleeps is good; who fal
 _until: dict[tuple[str, str], float] = {}  # when a queue's workers may have to be woken again
 
 
-def wake_on_commit(queue_names: Iterable[str], *, using: str) -> None:
+def wake_on_commit(queue_names: Collection[str], *, using: str) -> None:
     """Wake the workers of these queues once the current transaction has committed; at once outside of one."""
     connection = connections[using]
     if connection.vendor != "postgresql" or not get_settings().NOTIFY:
@@ -48,7 +48,7 @@ def wake(queue_names: Iterable[str], *, using: str) -> None:
         if not _may_sleep(name, using):
             continue
         now = time.monotonic()
-        is_anybody_asleep = execute_prepared(_WAKE, [CHANNEL, name, name], using=using).rowcount > 0
+        is_anybody_asleep = execute_prepared(_WAKE, [CHANNEL, name, name], using=using, asks=False).rowcount > 0
         # From before the statement on, whose snapshot is younger; and only if it was answered.
         _until[using, name] = now + (DEBOUNCE if is_anybody_asleep else NOBODY)
 

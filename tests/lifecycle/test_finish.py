@@ -16,7 +16,7 @@ from django_jobs import JobHandle, codec, enqueue, enqueue_many, errors, signals
 from django_jobs import cancel as cancel_job
 from django_jobs.database import Clock, read_clock
 from django_jobs.exceptions import LeaseLost
-from django_jobs.lifecycle import finish, rescue
+from django_jobs.lifecycle import finish, release, rescue
 from django_jobs.models import DeadLetter, Job, JobKey, JobRun, Worker
 from django_jobs.runs import Charge, ClaimedRun, Death, EndedRun, Outcome, Then, WorkerIdentity
 from django_jobs.statuses import DeathReason, RunStatus
@@ -244,6 +244,26 @@ def test_late_finisher_of_a_job_that_runs_again_changes_nothing() -> None:
 
     assert (len(finished.lost), handle.status, DeadLetter.objects.count()) == (1, "running", 0)
     assert finish_all([succeeded(run)], second).recorded
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("ending", [succeeded, failed, died])
+@pytest.mark.parametrize("is_charged", [True, False])
+def test_late_finisher_of_a_job_that_was_taken_back_changes_nothing(
+    ending: Callable[[ClaimedRun], Outcome], is_charged: bool
+) -> None:
+    """CL-02: nobody has claimed it again, so that its claim number is still the late one's."""
+    _, late_run, late = claim_one()
+    if is_charged:
+        Worker.objects.filter(id=late.id).update(lease_expires_at=Clock(-MINUTE))
+        rescue.rescue(using="default")
+    else:  # as never started: no run takes the place of the late one
+        release.release({late_run[:2]}, late, using="default")
+    before = [list(model.objects.order_by("pk").values()) for model in (Job, JobRun, DeadLetter)]
+
+    assert finish_all([ending(late_run)], late).lost
+
+    assert [list(model.objects.order_by("pk").values()) for model in (Job, JobRun, DeadLetter)] == before
 
 
 @pytest.mark.django_db
