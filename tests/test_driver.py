@@ -49,6 +49,15 @@ def test_claims_keep_one_plan_whatever_their_limit() -> None:
     assert len(kept_plans()) == 1
 
 
+@pytest.mark.usefixtures("prepared")
+def test_no_statement_is_compiled_even_where_a_missing_index_makes_it_dear() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_indexscan = off; SET enable_indexonlyscan = off")  # each table is 10^10 dear now
+        cursor.execute("EXPLAIN (ANALYZE) SELECT id FROM django_jobs_job WHERE run_at < now()")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "JIT" not in plan, plan
+
+
 def test_nothing_is_kept_before_that_was_asked_for() -> None:
     enqueue_many([note.bind("x")] * 30)
     worker = start_worker()
