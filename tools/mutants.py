@@ -276,7 +276,7 @@ MUTANTS = [
     Mutant(
         "the condition that pruning repeats: a key that was taken over meanwhile would go",
         "lifecycle/prune.py",
-        'doomed = rows.order_by().filter(**{f"{moment}__range": (first, last)}, pk__in=[pk for pk, _ in batch])',
+        'doomed = rows.order_by().filter(**{f"{moment}__lte": last}, pk__in=[pk for pk, _ in batch])',
         "doomed = rows.model._default_manager.using(rows.db).filter(pk__in=[pk for pk, _ in batch])",
         (f"{WORKER}/test_guards.py::test_key_that_is_taken_over_while_it_is_pruned_stays",),
     ),
@@ -381,6 +381,22 @@ MUTANTS = [
         "fetchone() == (raw.info.backend_pid,)",
         "fetchone() != ()",
         ("tests/test_driver.py::test_nothing_is_prepared_where_another_session_may_answer",),
+    ),
+    Mutant(
+        "the age of what is raised: a young job would go before a higher priority",
+        "lifecycle/ageing.py",
+        "priority=head.priority, run_at__lte=Clock(-ageing))",
+        "priority=head.priority)",
+        (
+            f"{LIFECYCLE}/test_ageing.py::test_those_that_waited_so_long_are_claimed_in_the_order_in_which_they_were_due",
+        ),
+    ),
+    Mutant(
+        "the lock of what is raised, which leaves out what others hold",
+        "database.py",
+        'ids = list(lock_rows(rows, using=using).values_list("pk", flat=True)[:limit])',
+        'ids = list(rows.values_list("pk", flat=True)[:limit])',
+        (f"{LIFECYCLE}/test_ageing.py::test_job_that_somebody_holds_is_left_as_it_is_and_not_waited_for",),
     ),
 ]
 

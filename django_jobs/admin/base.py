@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from django_jobs.admin.display import NOTHING, mono
 from django_jobs.admin.search import Search
 from django_jobs.conf import read
+from django_jobs.models.fields import Readable
 
 MOST_COUNTED = 10_000
 MOST_SEARCHED = 100_000  # rows that are looked through for a filter that no index serves
@@ -132,7 +133,8 @@ class LeanChangeList(ChangeList):
 
     def _cut(self, rows: QuerySet[Any], all_rows: QuerySet[Any], order: Order) -> QuerySet[Any]:
         column = order.columns[0].lstrip("-")
-        found = all_rows.order_by(*order.columns).values_list(column, flat=True)
+        value = column if order is NEWEST_FIRST else Readable(column)
+        found = all_rows.order_by(*order.columns).values_list(value, flat=True)
         last = list(found[MOST_SEARCHED - 1 : MOST_SEARCHED])
         if last:
             self.is_cut = True

@@ -14,8 +14,10 @@ from django_jobs.conf import get_settings
 from django_jobs.database import Clock
 from django_jobs.lifecycle import guard
 from django_jobs.models import DeadLetter, JobKey, JobRun, Lock
+from django_jobs.models.fields import Readable
 from django_jobs.statuses import LetterStatus, RunStatus
 
+EARLIEST = 2  # year; a moment before it is read as one in it
 LOCKS_KEPT = timedelta(days=90)  # after expiry, so that a name in use never restarts its fencing numbers
 
 
@@ -79,12 +81,14 @@ def _delete_batch(rows: QuerySet[Any], since: datetime | None = None) -> tuple[i
     """
     (moment,) = rows.query.order_by
     left = rows if since is None else rows.filter(**{f"{moment}__gte": since})
-    batch = list(left.values_list("pk", moment)[: get_settings().PRUNE_BATCH])
+    batch = list(left.values_list("pk", Readable(moment))[: get_settings().PRUNE_BATCH])
     if not batch:
         return 0, since
     first, last = batch[0][1], batch[-1][1]
     # The condition is repeated, as a key may be taken over meanwhile; with both moments, for with old statistics
     # PostgreSQL may look for the ids among all that fits it. Raw: a project's receiver of every model's post_delete
     # must not cost one query a row.
-    doomed = rows.order_by().filter(**{f"{moment}__range": (first, last)}, pk__in=[pk for pk, _ in batch])
+    doomed = rows.order_by().filter(**{f"{moment}__lte": last}, pk__in=[pk for pk, _ in batch])
+    if first.year > EARLIEST:
+        doomed = doomed.filter(**{f"{moment}__gte": first})
     return doomed._raw_delete(rows.db), last

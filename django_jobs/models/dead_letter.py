@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_jobs.models.fields import ExactCharField, LenientJSONField
+from django_jobs.models.fields import ExactCharField, LenientDateTimeField, LenientJSONField
 from django_jobs.models.job import KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH
 from django_jobs.statuses import DeathReason, LetterStatus
 
@@ -37,10 +37,10 @@ class DeadLetter(models.Model):
     error_text = models.TextField(_("error text"), blank=True, default="")
     traceback = models.TextField(_("traceback"), blank=True, default="")
     fingerprint = models.CharField(_("fingerprint"), max_length=40, blank=True, default="")
-    enqueued_at = models.DateTimeField(_("enqueued at"))
-    run_at = models.DateTimeField(_("run at"))
-    died_at = models.DateTimeField(_("died at"))
-    closed_at = models.DateTimeField(_("closed at"), null=True, blank=True)
+    enqueued_at = LenientDateTimeField(_("enqueued at"))
+    run_at = LenientDateTimeField(_("run at"))
+    died_at = LenientDateTimeField(_("died at"))
+    closed_at = LenientDateTimeField(_("closed at"), null=True, blank=True)
     closed_by = models.CharField(_("closed by"), max_length=254, blank=True, default="")
     replayed_as = models.UUIDField(_("replayed as"), null=True, blank=True)
 

@@ -1,4 +1,4 @@
-"""Columns that compare byte by byte or read whatever they hold, and an index over the rows of one status."""
+"""Columns that compare byte by byte, or are read whatever they hold, and an index over the rows of one status."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+EARLIEST, LATEST = "0002-01-01", "9998-12-31"  # Python knows them in every time zone
 
 
 class ExactCharField(models.CharField):  # type: ignore[type-arg]
@@ -34,6 +36,40 @@ class LenientJSONField(models.JSONField):
     def deconstruct(self) -> Any:
         name, _, args, kwargs = super().deconstruct()
         return name, "django.db.models.JSONField", args, kwargs  # The column is the same: no migration.
+
+
+class LenientDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
+    """A DateTimeField that gives the nearest moment Python knows for one it does not, such as PostgreSQL's infinity.
+
+    One such row must not stop the reading of all others. Where `values()` reads one that its rows are ordered by, ask
+    for `Readable` of it: Django would order by what it reads, and no index is in that order.
+    """
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        return _readable(sql, params, compiler.connection)
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.DateTimeField", args, kwargs  # The column is the same: no migration.
+
+
+class Readable(models.Func):
+    """A moment as a `LenientDateTimeField` gives it."""
+
+    output_field = models.DateTimeField()
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> Any:  # type: ignore[override]
+        (moment,) = self.get_source_expressions()
+        sql, params = compiler.compile(moment)
+        return _readable(sql, params, connection)
+
+
+def _readable(sql: str, params: Any, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
+    if connection.vendor != "postgresql":  # No other stores what Python does not know.
+        return sql, params
+    # Not least() and greatest(), which make a moment of NULL.
+    beyond = f"WHEN {sql} < '{EARLIEST}' THEN '{EARLIEST}' WHEN {sql} > '{LATEST}' THEN '{LATEST}'"
+    return f"CASE {beyond} ELSE {sql} END", (*params, *params, *params)
 
 
 class StatusIndex(models.Index):

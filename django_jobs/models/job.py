@@ -7,7 +7,7 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs.ids import job_id
-from django_jobs.models.fields import ExactCharField, LenientJSONField, StatusIndex
+from django_jobs.models.fields import ExactCharField, LenientDateTimeField, LenientJSONField, StatusIndex
 from django_jobs.statuses import JobStatus, Uniqueness
 
 NAME_LENGTH = 200
@@ -23,7 +23,7 @@ class Job(models.Model):
     """
 
     id = models.UUIDField(primary_key=True, default=job_id, editable=False)
-    enqueued_at = models.DateTimeField(_("enqueued at"))
+    enqueued_at = LenientDateTimeField(_("enqueued at"))
     priority = models.SmallIntegerField(_("priority"), help_text=_("-100 to 100, larger first"))
     task_name = ExactCharField(_("task"), max_length=NAME_LENGTH)
     queue_name = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
@@ -34,14 +34,14 @@ class Job(models.Model):
     failures = models.IntegerField(_("failures"), default=0)
     crashes = models.IntegerField(_("crashes"), default=0)
     interruptions = models.IntegerField(_("interruptions"), default=0)
-    run_at = models.DateTimeField(_("run at"))
+    run_at = LenientDateTimeField(_("run at"))
     attempt = models.IntegerField(_("attempt"), default=0)
     # The fence: claim_number only ever grows, so (job, claim_number) names one claim.
     claim_number = models.BigIntegerField(_("claim number"), default=0)
-    claimed_at = models.DateTimeField(_("claimed at"), null=True)
+    claimed_at = LenientDateTimeField(_("claimed at"), null=True)
     worker_id = models.UUIDField(_("worker"), null=True)
     status = models.CharField(_("status"), max_length=10, choices=JobStatus)
-    waiting_since = models.DateTimeField(_("waiting since"), null=True)
+    waiting_since = LenientDateTimeField(_("waiting since"), null=True)
 
     class Meta:
         verbose_name = _("job")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_jobs.models.fields import ExactCharField
+from django_jobs.models.fields import ExactCharField, LenientDateTimeField
 from django_jobs.models.job import KEY_LENGTH, NAME_LENGTH
 
 
@@ -16,8 +16,8 @@ class JobKey(models.Model):
     key = ExactCharField(_("key"), max_length=KEY_LENGTH)
     scope = ExactCharField(_("scope"), max_length=NAME_LENGTH)
     holder_id = models.UUIDField(_("holder"), help_text=_("the job, or the call of once(), that inserted the row"))
-    created_at = models.DateTimeField(_("created at"))
-    expires_at = models.DateTimeField(_("expires at"), null=True)
+    created_at = LenientDateTimeField(_("created at"))
+    expires_at = LenientDateTimeField(_("expires at"), null=True)
 
     class Meta:
         verbose_name = _("key")

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_jobs.models.fields import ExactCharField, LenientJSONField
+from django_jobs.models.fields import ExactCharField, LenientDateTimeField, LenientJSONField
 from django_jobs.models.job import KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH
 from django_jobs.statuses import RunStatus
 
@@ -21,10 +21,10 @@ class JobRun(models.Model):
     id = models.BigAutoField(primary_key=True)
     job_id = models.UUIDField(_("job"))
     claim_number = models.BigIntegerField(_("claim number"))
-    started_at = models.DateTimeField(_("started at"), null=True)
-    ended_at = models.DateTimeField(_("ended at"))
-    enqueued_at = models.DateTimeField(_("enqueued at"), null=True)
-    run_at = models.DateTimeField(_("run at"), null=True)
+    started_at = LenientDateTimeField(_("started at"), null=True)
+    ended_at = LenientDateTimeField(_("ended at"))
+    enqueued_at = LenientDateTimeField(_("enqueued at"), null=True)
+    run_at = LenientDateTimeField(_("run at"), null=True)
     attempt = models.IntegerField(_("attempt"))
     priority = models.SmallIntegerField(_("priority"), null=True)
     is_last = models.BooleanField(_("last run"))

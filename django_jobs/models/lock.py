@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_jobs.models.fields import ExactCharField
+from django_jobs.models.fields import ExactCharField, LenientDateTimeField
 from django_jobs.models.job import KEY_LENGTH
 
 
@@ -15,8 +15,8 @@ class Lock(models.Model):
     name = ExactCharField(_("name"), max_length=KEY_LENGTH, primary_key=True)
     owner = models.UUIDField(_("owner"), null=True)
     fencing_number = models.BigIntegerField(_("fencing number"), default=1)
-    acquired_at = models.DateTimeField(_("acquired at"))
-    expires_at = models.DateTimeField(_("expires at"))
+    acquired_at = LenientDateTimeField(_("acquired at"))
+    expires_at = LenientDateTimeField(_("expires at"))
 
     class Meta:
         verbose_name = _("lock")

@@ -6,7 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_jobs.ids import job_id
-from django_jobs.models.fields import LenientJSONField
+from django_jobs.models.fields import LenientDateTimeField, LenientJSONField
 from django_jobs.models.job import NAME_LENGTH
 
 
@@ -17,9 +17,9 @@ class Worker(models.Model):
     name = models.CharField(_("name"), max_length=NAME_LENGTH)
     host = models.CharField(_("host"), max_length=255)
     pid = models.IntegerField(_("process id"))
-    started_at = models.DateTimeField(_("started at"))
-    heartbeat_at = models.DateTimeField(_("heartbeat at"))
-    lease_expires_at = models.DateTimeField(_("lease expires at"))
+    started_at = LenientDateTimeField(_("started at"))
+    heartbeat_at = LenientDateTimeField(_("heartbeat at"))
+    lease_expires_at = LenientDateTimeField(_("lease expires at"))
     queue_names = LenientJSONField(_("queues"), null=True, help_text=_("empty: all"))
     task_names = LenientJSONField(_("tasks"))
     # It looks for jobs by itself, and needs no wake-up. A worker of a release without this column never says so.

@@ -6,17 +6,19 @@ latency (warn), and did more than ALERT_FAILURE_RATE of the runs in the last ALE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any
 
 from django.db.models import QuerySet
 
 from django_jobs.conf import QueueOptions, get_settings
 from django_jobs.database import read_clock
+from django_jobs.lifecycle.heads import Head, as_heads, heads, ready
 from django_jobs.models import DeadLetter, Job, JobRun
+from django_jobs.models.fields import Readable
 from django_jobs.statuses import JobStatus, LetterStatus, RunStatus
 
 PATIENCE = 5  # times the expected latency of a queue
@@ -98,7 +100,7 @@ def _bounded(count: int) -> str:
 def open_letters(*, using: str) -> tuple[int, datetime | None]:
     """How many dead letters are open (counted up to `COUNT_LIMIT`), and when the oldest of them died."""
     letters = DeadLetter.objects.using(using).filter(status=LetterStatus.OPEN).order_by("died_at")
-    died = list(letters.values_list("died_at", flat=True)[:COUNT_LIMIT])
+    died = list(letters.values_list(Readable("died_at"), flat=True)[:COUNT_LIMIT])
     return len(died), died[0] if died else None
 
 
@@ -109,52 +111,47 @@ class QueueState:
     name: str
     backlog: int  # counted up to COUNT_LIMIT
     oldest_age: timedelta  # since the oldest one was due
+    oldest_ages: Mapping[int, timedelta]  # the same by priority
 
 
 def queue_states(*, using: str) -> list[QueueState]:
     """Every queue with jobs that are due and wait: ready, scheduled and overdue, or parked for an unknown task."""
     now = read_clock(using)
-    oldest: dict[str, datetime] = {}
-    backlog: dict[str, int] = {}
-    for queue_name, run_at, count in _due(now, using):
-        oldest[queue_name] = min(run_at, oldest.get(queue_name, run_at))
-        backlog[queue_name] = min(backlog.get(queue_name, 0) + count, COUNT_LIMIT)
-    return [QueueState(name, backlog[name], max(now - oldest[name], timedelta(0))) for name in sorted(oldest)]
+    backlog: Counter[str] = Counter()
+    ages: dict[str, dict[int, timedelta]] = {}
+    for head, count in _due(now, using):
+        backlog[head.queue_name] = min(backlog[head.queue_name] + count, COUNT_LIMIT)
+        of_queue = ages.setdefault(head.queue_name, {})
+        of_queue[head.priority] = max(now - head.due_at, of_queue.get(head.priority, timedelta(0)))
+    return [QueueState(name, backlog[name], max(ages[name].values()), ages[name]) for name in sorted(ages)]
 
 
-def _due(now: datetime, using: str) -> Iterator[tuple[str, datetime, int]]:
-    """Yield (queue, due at, jobs) so that the oldest job of each queue is among them."""
+def _due(now: datetime, using: str) -> Iterator[tuple[Head, int]]:
+    """Yield (head, jobs that it stands for) so that the oldest job of each queue and priority is among them."""
     jobs = Job.objects.using(using)
-    yield from _ready(jobs.filter(status=JobStatus.READY))
+    yield from _ready(using)
     # Workers make these ready; where none runs, the oldest thousand tell enough.
     overdue = jobs.filter(status=JobStatus.SCHEDULED, run_at__lte=now).order_by("run_at", "id")
-    yield from ((*row, 1) for row in overdue.values_list("queue_name", "run_at")[:COUNT_LIMIT])
-    yield from ((*row, 1) for row in _parked(jobs.filter(status=JobStatus.WAITING)))
+    yield from ((head, 1) for head in as_heads(overdue, COUNT_LIMIT))
+    yield from ((head, 1) for head in _parked(jobs.filter(status=JobStatus.WAITING)))
 
 
-def _ready(jobs: QuerySet[Job]) -> Iterator[tuple[str, datetime, int]]:
-    """Probe the index (queue, -priority, run_at) once per queue and priority, however many jobs there are."""
-    first = jobs.order_by("queue_name", "-priority", "run_at", "id").values_list("queue_name", "priority", "run_at")
-    row: tuple[str, int, datetime] | None = first.first()
-    while row is not None:
-        queue_name, priority, run_at = row
-        # In the order of the index, so that it is the index that is read, and no further than the limit.
-        in_queue = jobs.filter(queue_name=queue_name).order_by("-priority", "run_at", "id")
-        yield queue_name, run_at, in_queue.values("id")[:COUNT_LIMIT].count()
-        lower: Any = in_queue.values_list("priority", "run_at")
-        while (below := lower.filter(priority__lt=priority).first()) is not None:
-            priority, run_at = below
-            yield queue_name, run_at, 0
-        row = first.filter(queue_name__gt=queue_name).first()
+def _ready(using: str) -> Iterator[tuple[Head, int]]:
+    counted = None
+    for head in heads(using=using):
+        # All of a queue with its first head, in the order of the index, so that it is the index that is read.
+        in_queue = ready(using).filter(queue_name=head.queue_name).values("id")[:COUNT_LIMIT]
+        yield head, 0 if head.queue_name == counted else in_queue.count()
+        counted = head.queue_name
 
 
-def _parked(jobs: QuerySet[Job]) -> Iterator[tuple[str, datetime]]:
+def _parked(jobs: QuerySet[Job]) -> Iterator[Head]:
     """Look at the jobs of each task that no worker knows which wait for one longest, along the index of these."""
     names = jobs.order_by("task_name").values_list("task_name", flat=True)
     name = names.first()
     while name is not None:
         longest = jobs.filter(task_name=name).order_by("waiting_since", "id")
-        yield from longest.values_list("queue_name", "run_at")[:PER_TASK]
+        yield from as_heads(longest, PER_TASK)
         name = names.filter(task_name__gt=name).first()
 
 
@@ -175,4 +172,4 @@ def recent_failures(*, using: str) -> tuple[int, int]:
 def _latest_ends(status: RunStatus, since: datetime, now: datetime, using: str) -> list[datetime]:
     # Both ends of the window: without statistics PostgreSQL expects a third of all runs in one that is open.
     runs = JobRun.objects.using(using).filter(status=status.value, ended_at__range=(since, now))
-    return list(runs.order_by("-ended_at").values_list("ended_at", flat=True)[:SAMPLE])
+    return list(runs.order_by("-ended_at").values_list(Readable("ended_at"), flat=True)[:SAMPLE])

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, transaction
-from django.db.models import Model
+from django.db.models import DateTimeField, Model
 
 from django_jobs.database import StoredJSON
 from django_jobs.models import DeadLetter, Job, JobRun, Worker
 from tests.admin.pages import Asker
 from tests.factories import DeadLetterFactory, JobFactory, JobRunFactory, WorkerFactory
-from tests.lifecycle.test_poison import POISON
+from tests.lifecycle.test_poison import MOMENTS, POISON, write_moment
 
 MOST = 2**31 - 1
 FACTORIES: dict[type[Model], Any] = {Job: JobFactory, JobRun: JobRunFactory, DeadLetter: DeadLetterFactory}
@@ -80,6 +80,18 @@ def test_counters_at_the_end_of_their_column_stop_no_page(ask: Asker) -> None:
     for row in rows:
         assert ask.list(type(row))
         assert row.task_name in ask.page(row)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("model", [*FACTORIES, Worker], ids=lambda model: model.__name__)
+def test_a_time_that_python_does_not_know_stops_no_page(ask: Asker, model: type[Model], moment: str) -> None:
+    row = WorkerFactory.create() if model is Worker else FACTORIES[model].create()
+    columns = [field.name for field in model._meta.get_fields() if isinstance(field, DateTimeField)]
+    write_moment(model, moment, *(name for name in columns if name != "closed_at"))
+
+    assert str(row) in ask.page(row)
+    assert ask.list(model)
 
 
 @pytest.mark.parametrize("queue_names", ["7", '{"a": 1}', '"default"', "[7, null]"])

@@ -223,6 +223,57 @@ def test_pruning_takes_what_nobody_can_read() -> None:
     assert prune.prune(using="default")["runs"] == 1
 
 
+MOMENTS = ["infinity", "-infinity", "4713-01-01 BC", "290000-01-01"]  # that PostgreSQL stores
+
+
+def write_moment(model: Any, moment: str, *columns: str) -> None:
+    """Write this moment, which Python does not know, into these columns of all rows."""
+    with connection.cursor() as cursor:
+        for column in columns:
+            cursor.execute(f"UPDATE {model._meta.db_table} SET {column} = %s", [moment])
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_time_that_python_does_not_know_stops_no_life(moment: str) -> None:
+    """Claimed, rescued to the end, replayed, looked up and cancelled, with all its times beyond."""
+    handle = enqueue(note, "x")
+    write_moment(Job, moment, "enqueued_at", "run_at")
+    claim_all(start_worker())
+    write_moment(Job, moment, "claimed_at", "waiting_since")
+    Job.objects.update(crashes=2)
+    write_moment(Worker, moment, "started_at", "heartbeat_at")
+    Worker.objects.update(lease_expires_at=Clock(timedelta(seconds=-1)))
+
+    assert rescue.rescue(using="default") == 1
+    write_moment(DeadLetter, moment, "enqueued_at", "run_at", "died_at")
+    assert get_job(handle.id).status == "dead"
+    (replayed,) = replay_many([DeadLetter.objects.get().id], by="ann", using="default")
+    assert replayed.result is ReplayResult.REPLAYED
+    write_moment(Job, moment, "enqueued_at", "run_at")
+    assert replayed.job_id is not None
+    assert cancel(replayed.job_id, using="default")
+    assert get_job(replayed.job_id).status == "cancelled"
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+@pytest.mark.parametrize("moment", ["-infinity", "4713-01-01 BC"])
+def test_pruning_takes_what_ended_before_all_times(moment: str) -> None:
+    for _ in range(3):
+        enqueue(note, "x")
+    worker = start_worker()
+    finish_all([succeeded(run) for run in claim_all(worker)], worker)
+    old, older, _ = JobRun.objects.all()
+    JobRun.objects.filter(id=old.id).update(ended_at=Clock(timedelta(days=-100)))
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE django_jobs_jobrun SET ended_at = %s WHERE id = %s", [moment, older.id])
+
+    assert prune.prune(using="default")["runs"] == 2
+    assert JobRun.objects.count() == 1
+
+
 ZONE = zoneinfo.ZoneInfo("America/New_York")
 
 

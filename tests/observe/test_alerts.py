@@ -67,6 +67,35 @@ def test_jobs_due_later_are_no_backlog_and_age_counts_from_when_a_job_was_due() 
     assert find_alerts(using="default") == []
 
 
+def test_age_is_told_by_priority() -> None:
+    """CL-22"""
+    for due, priority, status in [
+        (9, 5, "ready"),
+        (8, 5, "ready"),
+        (30, 0, "ready"),
+        (40, 0, "scheduled"),
+        (50, -1, "waiting"),
+    ]:
+        rows.job(due=due * SECOND, priority=priority, status=JobStatus(status)).save()
+
+    (state,) = alerts.queue_states(using="default")
+
+    assert {priority: age // (10 * SECOND) for priority, age in state.oldest_ages.items()} == {5: 0, 0: 4, -1: 5}
+    assert state.oldest_age == state.oldest_ages[-1]
+    assert state.backlog == 5
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("moment", ["-infinity", "4713-01-01 BC", "infinity"])
+def test_a_time_that_python_does_not_know_stops_no_question(moment: str) -> None:
+    rows.job(due=9 * SECOND, queue_name="mail").save()
+    rows.job(due=9 * SECOND).save()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE django_jobs_job SET run_at = %s WHERE queue_name = 'default'", [moment])
+
+    assert [state.name for state in alerts.queue_states(using="default")] == ["default", "mail"]
+
+
 @pytest.mark.parametrize("status", [JobStatus.READY, JobStatus.SCHEDULED, JobStatus.WAITING])
 def test_job_that_is_due_and_waits_too_long_warns_whatever_it_waits_for(status: JobStatus) -> None:
     rows.job(due=301 * SECOND, status=status, queue_name="mail").save()

@@ -71,7 +71,8 @@ def test_jobs_in_somebodys_open_transaction_keep_no_worker_from_any_other(
 
 
 def _heartbeat() -> datetime:
-    return Worker.objects.get().heartbeat_at
+    moment: datetime = Worker.objects.get().heartbeat_at
+    return moment
 
 
 def _ended(*handles: JobHandle) -> bool:
