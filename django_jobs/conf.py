@@ -56,6 +56,7 @@ class Settings:
     POLL_INTERVAL: timedelta = timedelta(seconds=1)
     GRACE: timedelta = timedelta(seconds=25)  # below the 30 s most platforms wait between SIGTERM and SIGKILL
     UNKNOWN_TASK_PATIENCE: timedelta = timedelta(hours=1)
+    PRIORITY_AGEING: timedelta | None = None  # due for so long, a job goes before all that are not; None: never
     PROCESSES: int = 0  # of `manage.py runworker`, under a supervisor; 0: one, without
     THREADS: int = 5
     ASYNC_CONCURRENCY: int = 100
@@ -261,6 +262,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "POLL_INTERVAL": partial(span, least=timedelta(milliseconds=10), most=DAY),
     "GRACE": partial(span, least=timedelta(0), most=DAY),
     "UNKNOWN_TASK_PATIENCE": partial(span, least=timedelta(0)),
+    "PRIORITY_AGEING": _optional(partial(span, least=SECOND)),
     "PROCESSES": partial(_whole, least=0, most=1000),
     "THREADS": partial(_whole, most=1000),
     "ASYNC_CONCURRENCY": partial(_whole, most=100_000),

@@ -144,6 +144,17 @@ def lock_rows(rows: QuerySet[M], *, using: str, wait: bool = False) -> QuerySet[
     )
 
 
+def change_free(rows: QuerySet[Any], limit: int, *, using: str, **changes: Any) -> int:
+    """Change up to `limit` of these rows, the first in their order that nobody else has locked. How many."""
+    with write_transaction(using):
+        ids = list(lock_rows(rows, using=using).values_list("pk", flat=True)[:limit])
+        # They are locked. By their ids alone: beside the condition PostgreSQL might take its index, and read all that
+        # fits it.
+        with forced_index("PRIMARY", using=using):
+            changed: int = rows.model._base_manager.using(using).filter(pk__in=ids).update(**changes)
+    return changed
+
+
 def the_only(rows: QuerySet[Any, R]) -> R | None:
     """The row that a unique column names, or None.
 

@@ -95,6 +95,11 @@ def jobs_parked(count: int, *, task_name: str) -> None:
     logger.warning("jobs parked count=%s task=%s cause=unknown_task", count, quoted(task_name))
 
 
+def jobs_raised(count: int, *, queue_name: str, priority: int) -> None:
+    """Jobs of a lower priority had been due for PRIORITY_AGEING, and were given this one."""
+    logger.info("jobs raised count=%s queue=%s priority=%s cause=age", count, quoted(queue_name), priority)
+
+
 def jobs_released(count: int, *, worker: str) -> None:
     """Claimed jobs that had not been started were handed back."""
     logger.info("jobs released count=%s worker=%s", count, quoted(worker))

@@ -18,7 +18,15 @@ from django.utils.timezone import get_default_timezone
 
 from django_jobs import logs
 from django_jobs.codec import JSONText
-from django_jobs.database import Clock, forced_index, lock_rows, read_clock, seconds_until_sql, write_transaction
+from django_jobs.database import (
+    Clock,
+    change_free,
+    forced_index,
+    lock_rows,
+    read_clock,
+    seconds_until_sql,
+    write_transaction,
+)
 from django_jobs.driver import statement_cursor
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
@@ -160,12 +168,7 @@ def _bring_back(task_names: Iterable[str], queue_names: Sequence[str] | None, li
 
 
 def _make_ready(rows: QuerySet[Job], limit: int, *, using: str) -> int:
-    with write_transaction(using):
-        ids = list(lock_rows(rows, using=using).values_list("id", flat=True)[:limit])
-        # They are locked. By their ids alone: beside the condition PostgreSQL might take its index, and read all that
-        # fits it.
-        with forced_index("PRIMARY", using=using):
-            return Job.objects.using(using).filter(id__in=ids).update(status=JobStatus.READY, waiting_since=None)
+    return change_free(rows, limit, using=using, status=JobStatus.READY, waiting_since=None)
 
 
 def claim_queue(

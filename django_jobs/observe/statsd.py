@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 
 from django_jobs import logs
@@ -34,12 +34,20 @@ def send(runs: Sequence[EndedRun]) -> None:
         _sink_to(target).send(datagrams(lines(runs, prefix=target.prefix)))
 
 
+def send_gauges(values: Mapping[str, float]) -> None:
+    """Send a gauge for each name to the same server."""
+    target = get_settings().STATSD
+    if target is not None:
+        start = _start(target.prefix)
+        _sink_to(target).send(datagrams(f"{start}{name}:{value:.3f}|g".encode() for name, value in values.items()))
+
+
 def lines(runs: Iterable[EndedRun], *, prefix: str = "") -> Iterator[bytes]:
     """Yield one line per timing, and one per counter with its sum over the runs."""
-    start = f"{safe_name(prefix).rstrip('.')}.job" if prefix else "job"
+    start = _start(prefix)
     counts: Counter[str] = Counter()
     for run in runs:
-        name = f"{start}.{safe_name(run.task_name)}"
+        name = f"{start}job.{safe_name(run.task_name)}"
         if run.status in TIMED:
             yield f"{name}.duration_ms:{run.duration * 1000:.3f}|ms".encode()
         if run.status is RunStatus.SUCCEEDED:
@@ -48,6 +56,10 @@ def lines(runs: Iterable[EndedRun], *, prefix: str = "") -> Iterator[bytes]:
             counts[f"{name}.failed"] += 1
     for name, count in counts.items():
         yield f"{name}:{count}|c".encode()
+
+
+def _start(prefix: str) -> str:
+    return f"{safe_name(prefix).rstrip('.')}." if prefix else ""
 
 
 def safe_name(name: str) -> str:

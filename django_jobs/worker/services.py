@@ -13,30 +13,37 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from django_jobs.conf import get_settings
 from django_jobs.database import are_there_any
 from django_jobs.execution import hygiene
 from django_jobs.lifecycle import prune, rescue
+from django_jobs.lifecycle.ageing import age
+from django_jobs.lifecycle.heads import ready
+from django_jobs.observe.gauges import Gauges
 from django_jobs.worker.connection import own_connection
 from django_jobs.worker.heartbeat import Heartbeat
+from django_jobs.worker.options import WorkerOptions
 from django_jobs.worker.outage import FIRST_PAUSE, PATIENCE, Outage, Retrier
 
 IDLE = 5.0  # seconds; for a longer pause the connection is closed
 JITTER = 0.2  # of the interval; what is due so soon is done with what is due now
+GAUGES = timedelta(seconds=15)
 NEVER = 3600.0  # seconds between two looks at an empty table
 
 
 @dataclass(frozen=True)
 class Service:
-    """One round of `run` each `interval`, if there is any row that it would work on."""
+    """One round of `run` each `interval`, if there is any row that it would work on; with `rows` None in any case."""
 
     name: str
     interval: timedelta
-    rows: Callable[[], list[QuerySet[Any]]]
+    rows: Callable[[], list[QuerySet[Any]]] | None
     run: Callable[[], object]
 
 
-def table(using: str, heartbeat: Heartbeat, lease: timedelta, should_stop: Callable[[], bool]) -> list[Service]:
+def table(options: WorkerOptions, heartbeat: Heartbeat, should_stop: Callable[[], bool]) -> list[Service]:
     """The services of a worker."""
+    settings, using, lease = get_settings(), options.using, options.lease
 
     def rescue_others() -> None:
         # After an outage every lease looks over: only who kept its own may judge.
@@ -50,12 +57,19 @@ def table(using: str, heartbeat: Heartbeat, lease: timedelta, should_stop: Calla
     def prune_old() -> None:
         prune.prune(using=using, should_stop=should_stop)
 
-    return [
+    services = [
         # Of a lease that is over the heartbeat tells in time; this one finds jobs whose worker's row somebody deleted.
         Service("rescue", 2 * lease, lambda: rescue.to_rescue(using), rescue_others),
         Service("bury_unknown", timedelta(minutes=1), lambda: [rescue.parked(using)], bury),
         Service("prune", timedelta(minutes=1), lambda: prune.to_prune(using), prune_old),
     ]
+    if settings.PRIORITY_AGEING is not None:
+        often = min(max(settings.PRIORITY_AGEING / 10, timedelta(seconds=1)), timedelta(minutes=1))
+        rows = ready(using)
+        services.append(Service("age", often, lambda: [rows], lambda: age(options.queue_names, using=using)))
+    if settings.STATSD is not None:
+        services.append(Service("gauges", GAUGES, None, Gauges(using).send))
+    return services
 
 
 class Services:
@@ -127,9 +141,10 @@ class Services:
             due[service.name] = time.monotonic() + pause
 
     def _busy(self, services: Sequence[Service]) -> list[Service]:
-        rows = [(service, each) for service in services for each in service.rows()]
+        rows = [(service, each) for service in services if service.rows for each in service.rows()]
         answers = are_there_any([each for _, each in rows], using=self._using)
         busy = {service.name for (service, _), is_any in zip(rows, answers, strict=True) if is_any}
+        busy |= {service.name for service in services if service.rows is None}
         return [service for service in services if service.name in busy]
 
 

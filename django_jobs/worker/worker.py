@@ -136,7 +136,7 @@ class Worker:
             marks=self._marks,
         )
         stop_services = threading.Event()
-        services = table(self._using, self._heartbeat, lease, stop_services.is_set) if options.sweeps else []
+        services = table(options, self._heartbeat, stop_services.is_set) if options.sweeps else []
         self._services = Services(services, self._outage, stop_services)
         self._heartbeat.tell_expiry = lambda seconds: self._services.hurry("rescue", seconds)
         if can_listen(self._using) and not options.burst:

@@ -6,7 +6,6 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,24 +16,9 @@ from django_jobs.observe import statsd
 from django_jobs.runs import EndedRun, Then
 from django_jobs.statuses import RunStatus
 from tests.observe.ended import ended_run
+from tests.observe.server import closed_afterwards, config, server
 
-
-@pytest.fixture
-def server() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.settimeout(5)
-        yield listening
-
-
-@pytest.fixture(autouse=True)
-def _closed_afterwards() -> Iterator[None]:
-    yield
-    statsd.close()
-
-
-def config(server: socket.socket, **values: object) -> dict[str, object]:
-    return {"STATSD": {"host": "127.0.0.1", "port": server.getsockname()[1], **values}}
+__all__ = ["closed_afterwards", "server"]
 
 
 def test_timing_and_counters_of_a_batch_arrive(server: socket.socket) -> None:

@@ -8,11 +8,26 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from django.test import override_settings
+
 from django_jobs import enqueue, enqueue_many, get_job, once
 from django_jobs.database import Clock, are_there_any
 from django_jobs.doctor import everywhere
 from django_jobs.ids import job_id
-from django_jobs.lifecycle import cancel, claim, extend, finish, prune, quarantine, release, replay, rescue, turn, wake
+from django_jobs.lifecycle import (
+    ageing,
+    cancel,
+    claim,
+    extend,
+    finish,
+    prune,
+    quarantine,
+    release,
+    replay,
+    rescue,
+    turn,
+    wake,
+)
 from django_jobs.models import DeadLetter, Job, JobKey, JobRun, Worker
 from django_jobs.observe import alerts
 from django_jobs.runs import ClaimedRun, WorkerIdentity
@@ -71,6 +86,13 @@ def promote() -> Todo:
     make(due_in=PAST)
     make(10 * FEW, due_in=-LONG_AGO)
     return partial(claim.promote, using="default")
+
+
+def raise_what_has_aged() -> Todo:
+    make(priority=100)
+    make(priority=99)
+    age(Job, "run_at", LONG_AGO, priority=99)
+    return override_settings(DJANGO_JOBS={"PRIORITY_AGEING": timedelta(days=99)})(partial(ageing.age, using="default"))
 
 
 def bring_back() -> Todo:
@@ -331,6 +353,7 @@ ACTS = [
     Act(claim_from_its_queue, "JH", *PARK),
     Act(claim_with_a_key_that_ends_at_the_start, "JHK", *WRITE),
     Act(promote, "JH", *WRITE),
+    Act(raise_what_has_aged, "JH", *WRITE),
     Act(bring_back, "JH", *PARK),
     Act(park, "JH", *PARK),
     Act(succeed, "JHR", *WRITE),

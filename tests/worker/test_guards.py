@@ -20,6 +20,7 @@ from django_jobs.runs import ClaimedRun
 from django_jobs.worker.heartbeat import Heartbeat
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.options import WorkerOptions
 from django_jobs.worker.outage import Outage
 from django_jobs.worker.services import table
 from tests.factories import JobFactory, JobKeyFactory, WorkerFactory
@@ -45,7 +46,7 @@ def test_worker_judges_others_only_after_its_own_lease_was_unbroken_for_a_whole_
     """After an outage every lease looks over."""
     other = WorkerFactory.create(lease_expires_at=Clock(timedelta(seconds=-1)))
     JobFactory.create(running=True, worker_id=other.id)
-    services = table("default", cast(Heartbeat, Beat(unbroken_for)), LEASE, lambda: False)
+    services = table(WorkerOptions(lease=LEASE), cast(Heartbeat, Beat(unbroken_for)), lambda: False)
 
     next(service for service in services if service.name == "rescue").run()
 

@@ -21,6 +21,7 @@ from django_jobs.worker import services
 from django_jobs.worker.heartbeat import Heartbeat
 from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.listener import ASK_EVERY
+from django_jobs.worker.options import WorkerOptions
 from django_jobs.worker.outage import Outage
 from django_jobs.worker.schedule import Schedule
 from django_jobs.worker.services import JITTER, Service, Services
@@ -42,7 +43,7 @@ def statements(ask: Callable[[], object]) -> int:
 
 def table(worker: WorkerIdentity) -> list[Service]:
     heartbeat: Any = None  # asked only by a rescue
-    return services.table("default", heartbeat, Settings().LEASE, lambda: False)
+    return services.table(WorkerOptions(), heartbeat, lambda: False)
 
 
 def looks(clock: Clock) -> int:
