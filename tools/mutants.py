@@ -279,6 +279,7 @@ MUTANTS = [
         'doomed = rows.order_by().filter(**{f"{moment}__lte": last}, pk__in=[pk for pk, _ in batch])',
         "doomed = rows.model._default_manager.using(rows.db).filter(pk__in=[pk for pk, _ in batch])",
         (f"{WORKER}/test_guards.py::test_key_that_is_taken_over_while_it_is_pruned_stays",),
+        (("if first.year > EARLIEST:", "if False:"),),
     ),
     Mutant(
         "the lock under which an interruption is sent: it would land where no task runs any more",
