@@ -20,6 +20,7 @@ KINDS = {
     "plain": 20, "atomic": 20, "guarded": 20, "ever": 12, "live": 8, "queued": 8, "delayed": 10, "slow": 4, "aslow": 4,
     "doomed": 4, "late": 2, "deadly": 0.4,
 }  # fmt: skip
+PRIORITIES = (0, 0, 10, -5)
 
 
 class Beside(threading.Thread):
@@ -93,16 +94,20 @@ class Caller(Beside):
 
     def _enqueue(self, kind: str, label: str) -> list[JobHandle]:
         trouble = self.rand.choice([0, 0, 0, 0, 1, 2])
+        task: Any = getattr(tasks, kind, tasks.plain)
+        arguments: list[Any] = [label, trouble]
         if kind in {"ever", "live", "queued"}:
-            key = f"{kind}-{self.rand.randint(1, 40)}"
-            return [enqueue(tasks.plain.using(key=key, unique=kind), label, trouble)]
+            task = task.using(key=f"{kind}-{self.rand.randint(1, 40)}", unique=kind)
         if kind == "delayed":
-            return [enqueue(tasks.plain.using(delay=self.rand.uniform(0.1, 5)), label, trouble)]
+            task = task.using(delay=self.rand.uniform(0.1, 5))
         if kind in {"slow", "aslow"}:
-            return [enqueue(getattr(tasks, kind), label, self.rand.uniform(0.2, 5))]
+            arguments = [label, self.rand.uniform(0.2, 5)]
         if kind in {"doomed", "late", "deadly"}:
-            return [enqueue(getattr(tasks, kind), label)]
-        return enqueue_many([getattr(tasks, kind).bind(label, trouble)])
+            arguments = [label]
+        task = task.using(priority=self.rand.choice(PRIORITIES))
+        if kind in {"plain", "atomic", "guarded"}:
+            return enqueue_many([task.bind(*arguments)])
+        return [enqueue(task, *arguments)]
 
 
 class Meddler(Beside):
