@@ -233,7 +233,7 @@ def test_it_reads_no_finished_rows() -> None:
 
 
 def test_unknown_database_has_an_exit_code_of_its_own() -> None:
-    with pytest.raises(CommandError, match=r"'othr' is not in DATABASES.*Did you mean 'other'") as caught:
+    with pytest.raises(CommandError, match=r"'othr' is not in settings.DATABASES.*Did you mean 'other'") as caught:
         call_command("jobs_doctor", "--database", "othr")
     assert caught.value.returncode == 3
 

@@ -255,7 +255,7 @@ def test_command_asks_the_database_it_is_told_to() -> None:
 
 
 def test_unknown_database_is_neither_well_nor_an_alert() -> None:
-    with pytest.raises(CommandError, match=r"'othr' is not in DATABASES.*Did you mean 'other'") as caught:
+    with pytest.raises(CommandError, match=r"'othr' is not in settings.DATABASES.*Did you mean 'other'") as caught:
         call_command("jobs_alerts", "--database", "othr")
     assert caught.value.returncode == 3
 

@@ -7,11 +7,9 @@ import json
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError, connections, router
+from django.core.management.base import BaseCommand, CommandParser
 
-from django_jobs.conf import did_you_mean
-from django_jobs.models import Job
+from django_jobs.management.databases import answering, job_database
 from django_jobs.observe.alerts import Alert, find_alerts
 
 UNKNOWN = 3
@@ -29,7 +27,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print a JSON list of alerts instead of lines")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alerts = self._ask(options["database"] or router.db_for_write(Job))
+        using = job_database(options["database"], returncode=UNKNOWN)
+        with answering(using, returncode=UNKNOWN):
+            alerts = find_alerts(using=using)
         if options["json"]:
             self.stdout.write(json.dumps([_as_json(alert) for alert in alerts], indent=2))
         else:
@@ -39,16 +39,6 @@ class Command(BaseCommand):
                 self.stdout.write("OK")
         if alerts:
             sys.exit(max(alert.level for alert in alerts))
-
-    def _ask(self, using: str) -> list[Alert]:
-        if using not in connections:
-            raise CommandError(
-                f"Database {using!r} is not in DATABASES.{did_you_mean(using, connections)}", returncode=UNKNOWN
-            )
-        try:
-            return find_alerts(using=using)
-        except (DatabaseError, InterfaceError) as error:
-            raise CommandError(f"Database {using!r} could not be asked: {error}", returncode=UNKNOWN) from error
 
 
 def _as_json(alert: Alert) -> dict[str, Any]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections, router
+from django.db import connections
 
 from django_jobs.bench.costs import Probes, between
 from django_jobs.bench.session import Refused, others, session
 from django_jobs.bench.task import QUEUE
 from django_jobs.bench.verdict import HEADER, limits, quantile, row
 from django_jobs.bench.workloads import Bench, NothingStarted
-from django_jobs.conf import did_you_mean
-from django_jobs.models import Job
+from django_jobs.management.databases import job_database
 
 LEAST_JOBS = 10
 
@@ -31,10 +30,7 @@ class Command(BaseCommand):
         add("--seconds", type=float, default=5.0, help="time for each measurement, at most (default: 5)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        using = options["database"] or router.db_for_write(Job)
-        if using not in connections.settings:
-            known = did_you_mean(using, connections.settings)
-            raise CommandError(f"Database {using!r} is not in settings.DATABASES.{known}")
+        using = job_database(options["database"])
         if options["jobs"] < LEAST_JOBS or not options["seconds"] > 0:
             raise CommandError(f"--jobs must be at least {LEAST_JOBS}, and --seconds more than 0.")
         try:

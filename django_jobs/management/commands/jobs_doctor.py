@@ -7,13 +7,12 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError, NotSupportedError, connections, router
+from django.db import connections
 
-from django_jobs.conf import did_you_mean
 from django_jobs.doctor.examination import SERVER, examine
 from django_jobs.doctor.findings import Finding, Level
 from django_jobs.doctor.report import lines
-from django_jobs.models import Job
+from django_jobs.management.databases import answering, job_database
 
 UNKNOWN = 3
 
@@ -32,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        using = options["database"] or router.db_for_write(Job)
+        using = job_database(options["database"], returncode=UNKNOWN)
         findings = self._examine(using)
         code = max((finding.level.exit_code for finding in findings), default=0)
         if options["json"]:
@@ -45,18 +44,13 @@ class Command(BaseCommand):
             sys.exit(code)
 
     def _examine(self, using: str) -> list[Finding]:
-        if using not in connections.settings:
-            known = did_you_mean(using, connections.settings)
-            raise CommandError(f"Database {using!r} is not in DATABASES.{known}", returncode=UNKNOWN)
         if connections[using].vendor not in SERVER:
             name = connections[using].display_name
             raise CommandError(
                 f"Database {using!r} is a {name}, which django_jobs does not support.", returncode=UNKNOWN
             )
-        try:
+        with answering(using, returncode=UNKNOWN):
             return examine(using)
-        except (DatabaseError, InterfaceError, NotSupportedError) as error:
-            raise CommandError(f"Database {using!r} could not be asked: {error}", returncode=UNKNOWN) from error
 
     def _paint(self, level: Level, text: str) -> str:
         style = {Level.PROBLEM: self.style.ERROR, Level.WARNING: self.style.WARNING, Level.FINE: self.style.SUCCESS}

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.core.management.base import BaseCommand, CommandParser
 
-from django_jobs.conf import did_you_mean
 from django_jobs.lifecycle.prune import prune
+from django_jobs.management.databases import answering, job_database
 
 
 class Command(BaseCommand):
     help = "Deletes runs, closed dead letters, keys and locks that are past their retention, in small batches."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--database", default=DEFAULT_DB_ALIAS, metavar="alias", help="the database that holds the jobs"
-        )
+        parser.add_argument("--database", help="alias of the database to prune; by default the one jobs are written to")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        using = options["database"]
-        if using not in connections.settings:
-            known = did_you_mean(using, connections.settings)
-            raise CommandError(f"Database {using!r} is not in settings.DATABASES.{known}")
-        counts = prune(using=using)
+        using = job_database(options["database"])
+        with answering(using):
+            counts = prune(using=using)
         found = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()) if count)
         self.stdout.write(f"Deleted {found}." if found else "Nothing was old enough to delete.")
