@@ -51,6 +51,7 @@ class Rule(enum.Enum):
     RATIO_AT_MOST = "at most"
     VALUE_AT_MOST = "value at most"  # the app alone
     EXCESS_AT_MOST = "more, at most"  # app - base
+    TOLD = "told"  # and not judged
 
 
 class Verdict(enum.StrEnum):
@@ -58,7 +59,7 @@ class Verdict(enum.StrEnum):
 
     REACHED = "reached"
     MISSED = "MISSED"
-    NOT_JUDGED = "not judged"  # an absolute number in a short run
+    NOT_JUDGED = "not judged"  # and, in a short run, an absolute number
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Line:
     workload: str
     app: Sample
     rule: Rule
-    limit: float
+    limit: float = 0.0
     base: Sample | None = None
     base_name: str = "floor"
     tolerance: float = 0.0
@@ -92,7 +93,8 @@ class Line:
 
     def verdict(self, *, short: bool) -> Verdict:
         """Judge it; in a short run only what is grossly off is missed, and absolute numbers are not judged."""
-        if short and not self.always_judged and self.rule in (Rule.VALUE_AT_MOST, Rule.EXCESS_AT_MOST):
+        is_relative = self.rule not in (Rule.VALUE_AT_MOST, Rule.EXCESS_AT_MOST)
+        if self.rule is Rule.TOLD or (short and not self.always_judged and not is_relative):
             return Verdict.NOT_JUDGED
         return Verdict.REACHED if self._is_reached(self._limit(short=short)) else Verdict.MISSED
 
@@ -112,6 +114,8 @@ class Line:
                 return (self.ratio or 0.0) <= limit * (1 + self.allowance)
             case Rule.RATIO_AT_LEAST:
                 return (self.ratio or 0.0) >= limit * (1 - self.allowance)
+            case Rule.TOLD:
+                return True
 
     def _excess(self) -> float:
         return self.app.median - (self.base.median if self.base else 0.0)
@@ -124,6 +128,8 @@ class Line:
                 return f"at most {spelt(self.limit)}{self.app.unit}{tolerance}"
             case Rule.EXCESS_AT_MOST:
                 return f"+{spelt(self.limit)}{self.app.unit}{tolerance}"
+            case Rule.TOLD:
+                return ""
             case _:
                 return f"{self.rule.value} {self._limit(short=short):.2f}{tolerance}"
 
