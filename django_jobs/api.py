@@ -114,7 +114,7 @@ def enqueue(task: Task, /, *args: Any, **kwargs: Any) -> JobHandle:
     """
     call = _task(task).bind(*args, **kwargs)
     _refuse_event_loop()
-    return _write([_new_job(call)], _database(call.task))[0]
+    return _write_one(_new_job(call), _database(call.task))
 
 
 def enqueue_many(calls: Iterable[Call | tuple[Task, tuple[Any, ...], dict[str, Any]]]) -> list[JobHandle]:
@@ -156,7 +156,7 @@ def enqueue_on_commit(task: Task, /, *args: Any, using: str | None = None, **kwa
     _refuse_event_loop()
     call = _task(task).bind(*args, **kwargs)
     job, database = _new_job(call), _database(call.task)
-    transaction.on_commit(partial(_write, [job], database), using=using or DEFAULT_DB_ALIAS)
+    transaction.on_commit(partial(_write_one, job, database), using=using or DEFAULT_DB_ALIAS)
     return JobHandle(job.id, True, job.task_name, database)
 
 
@@ -296,6 +296,13 @@ def _options_of(task: Task) -> tuple[Any, ...]:
 
 def _options_text(options: dict[str, Any] | None) -> str | None:
     return None if options is None else json.dumps(options)
+
+
+def _write_one(job: NewJob, using: str) -> JobHandle:
+    from django_jobs.lifecycle.enqueue import enqueue_one
+
+    answer = enqueue_one(job, using=using)
+    return JobHandle(answer.id, answer.created, job.task_name, using)
 
 
 def _write(jobs: list[NewJob], using: str) -> list[JobHandle]:

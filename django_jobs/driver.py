@@ -64,14 +64,13 @@ def statement_cursor(using: str) -> Iterator[Any]:
 _own_sessions: WeakKeyDictionary[Any, bool | None] = WeakKeyDictionary()
 
 
-def execute_prepared(sql: str, params: Any, *, using: str, asks: bool = True) -> Any:
+def execute_prepared(connection: Any, sql: str, params: Any, *, asks: bool = True) -> Any:
     """Execute a small statement that a project's process sends again and again, in any transaction; its cursor.
 
     The server plans it once. It must be one whose plan cannot grow wrong, such as a plain INSERT. Django's own cursor
     is asked for first, for the sake of all that is done and refused then. With `asks` the connection's session is asked
     whether it is its own, at the second use.
     """
-    connection: Any = connections[using]
     cursor = connection.cursor()
     raw = connection.connection
     if not _is_plain(connection, cursor) or not _has_own_session(connection, raw, asks=asks):
@@ -92,7 +91,7 @@ def execute_prepared(sql: str, params: Any, *, using: str, asks: bool = True) ->
         return cursor
     finally:
         raw.prepare_threshold = threshold
-    return execute_prepared(sql, params, using=using)
+    return execute_prepared(connection, sql, params)
 
 
 def _is_plain(connection: Any, cursor: Any) -> bool:

@@ -48,9 +48,9 @@ def wake(queue_names: Iterable[str], *, using: str) -> None:
         if not _may_sleep(name, using):
             continue
         now = time.monotonic()
-        is_anybody_asleep = execute_prepared(_WAKE, [CHANNEL, name, name], using=using, asks=False).rowcount > 0
+        cursor = execute_prepared(connections[using], _WAKE, [CHANNEL, name, name], asks=False)
         # From before the statement on, whose snapshot is younger; and only if it was answered.
-        _until[using, name] = now + (DEBOUNCE if is_anybody_asleep else NOBODY)
+        _until[using, name] = now + (DEBOUNCE if cursor.rowcount > 0 else NOBODY)
 
 
 def _may_sleep(queue_name: str, using: str) -> bool:

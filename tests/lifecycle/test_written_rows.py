@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from django_jobs import codec, ids
 from django_jobs.database import read_clock, text_array
 from django_jobs.lifecycle import enqueue as lifecycle
-from django_jobs.lifecycle.enqueue import NewJob, enqueue
+from django_jobs.lifecycle.enqueue import NewJob, enqueue, enqueue_one
 from django_jobs.models import Job, JobKey
 
 Row = dict[str, Any]
@@ -97,9 +97,10 @@ def test_row_is_the_same_whichever_way_it_is_written(are_keyed: bool, batch: lis
 
     together = rows_after(lambda: enqueue(jobs, using="default"), jobs)
     alone = rows_after(lambda: [enqueue([job], using="default") for job in jobs], jobs)
+    shortly = rows_after(lambda: [enqueue_one(job, using="default") for job in jobs], jobs)
     portable = rows_after(lambda: lifecycle._insert_portable(jobs, using="default"), jobs)
 
-    assert together == alone == portable
+    assert together == alone == shortly == portable
     rows, held = together
     assert {row["holder_id"] for row in held} == {job.id for job in jobs if job.key}
     for job in jobs:
