@@ -372,9 +372,10 @@ class Worker:
         if self._gate.pause > 0:
             self._hints.add(queue_name)
             return
-        self._schedule.claimed(len(runs), limit)
-        self._streak.looked(runs, limit, time.monotonic() - began)
+        seconds = time.monotonic() - began
         self._start(self._without_suspects(runs))
+        self._schedule.claimed(len(runs), limit)
+        self._streak.looked(runs, limit, seconds)
 
     def _claim_on(self, queue_name: str, limit: int) -> None:
         """In the midst of a full queue, claim more of it without looking around first."""
@@ -420,8 +421,6 @@ class Worker:
     def _start(self, runs: list[ClaimedRun]) -> None:
         if not runs:
             return
-        self._sleeper.found()
-        self._expect_strays()
         now = time.monotonic()
         attempts = [Attempt(run, registry.get(run.task_name), now) for run in runs]
         if self._marks is not None:
@@ -433,6 +432,8 @@ class Worker:
         self._crew.watch()
         self._count(len(attempts))
         self._hand_back(refused)
+        self._sleeper.found()
+        self._expect_strays()
 
     # Ending.
 
