@@ -264,9 +264,9 @@ class Worker:
         if self._needs_identity:
             self._take_identity()
             self._heartbeat.adopt(self._identity)
-        if self._hears():
-            prepare_statements(self._using)
         has_asked = self._claim() | self._write()
+        if self._hears():
+            prepare_statements(self._using)  # for those to come: what is ready now need not wait for this
         if self._is_empty:
             self._quarantine.freed()
         if time.monotonic() >= self._next_reconciliation:
