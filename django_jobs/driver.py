@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,7 +31,7 @@ def is_psycopg(raw: Any) -> bool:
 
 
 def prepare_statements(using: str) -> None:
-    """Let the server keep the plans of what `statement_cursor` sends on this thread's open connection.
+    """Let the server keep the plans of what `fetch_prepared` sends on this thread's open connection.
 
     To plan a claim takes it longer than to carry one out. Only for a session that is this connection's own: through a
     pooler in transaction mode the next statement would meet another one, which knows of no such plan.
@@ -45,19 +44,23 @@ def prepare_statements(using: str) -> None:
     connection.connection.prepare_threshold = PREPARE_AFTER
 
 
-@contextmanager
-def statement_cursor(using: str) -> Iterator[Any]:
-    """A cursor for large statements of our own that are sent again and again with other values.
+def fetch_prepared(sql: str, params: Sequence[Any], *, using: str) -> list[Any]:
+    """The rows of a large statement of our own that is sent again and again with other values.
 
     Django binds values on its side, so that no two texts are alike and none can be prepared.
     """
     connection = connections[using]
     if not _prepares(connection):
-        with connection.cursor() as cursor:
-            yield cursor
-        return
-    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        yield cursor
+        return fetch(sql, params, using=using)
+    with connection.wrap_database_errors:
+        return list(Cursor(connection.connection).execute(sql, params).fetchall())
+
+
+def fetch(sql: str, params: Sequence[Any], *, using: str) -> list[Any]:
+    """The rows of a statement, by Django's cursor."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
 
 
 # By connection of psycopg's: whether its session is its own. None: it was seen once, and not asked.

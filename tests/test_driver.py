@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from psycopg import ConnectionInfo
 
 from django_jobs import driver, enqueue, enqueue_many
-from django_jobs.driver import prepare_statements, statement_cursor
+from django_jobs.driver import fetch_prepared, prepare_statements
 from django_jobs.lifecycle import claim, wake
 from django_jobs.models import Job
 from tests.lifecycle.steps import NAMES, start_worker
@@ -111,8 +111,8 @@ def test_who_watches_the_cursors_of_django_sees_them(settings: Any) -> None:
 
 @pytest.mark.usefixtures("prepared")
 def test_errors_are_those_of_django() -> None:
-    with pytest.raises(ProgrammingError), statement_cursor("default") as cursor:
-        cursor.execute("SELECT nothing")
+    with pytest.raises(ProgrammingError):
+        fetch_prepared("SELECT nothing", [], using="default")
 
 
 def prepared_inserts() -> list[str]:

@@ -7,10 +7,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connections
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Least
@@ -27,7 +27,7 @@ from django_jobs.database import (
     seconds_until_sql,
     write_transaction,
 )
-from django_jobs.driver import statement_cursor
+from django_jobs.driver import fetch_prepared
 from django_jobs.lifecycle import guard
 from django_jobs.lifecycle.release import fence
 from django_jobs.lifecycle.wake import wake_on_commit
@@ -148,9 +148,8 @@ def look(queue_names: Sequence[str] | None, *, using: str, full: str | None = No
     """
     queues, bounds = (_ALL_QUEUES, []) if full is None else (_OTHER_QUEUES, 3 * [full])
     seconds, params = seconds_until_sql(connections[using], "run_at")
-    with statement_cursor(using) as cursor:
-        cursor.execute(_LOOK.format(queues=queues, waiting=_WAITING, seconds=seconds), [*bounds, *params])
-        found = cursor.fetchall()
+    sql = _LOOK.format(queues=queues, waiting=_WAITING, seconds=seconds)
+    found = fetch_prepared(sql, [*bounds, *params], using=using)
     ready = {name for kind, name, _ in found if kind == "ready"} | ({full} if full is not None else set())
     waiting = [name for kind, name, _ in found if kind == "waiting"]
     due_in = [float(seconds) for kind, _, seconds in found if kind == "due"]
@@ -235,7 +234,11 @@ CLAIM = f"""
         WHERE job.ctid = ANY(ARRAY(SELECT place FROM picked))
         RETURNING {_RETURNING}
     )"""
-_CLAIM = f"WITH {CLAIM} SELECT * FROM claimed ORDER BY priority DESC, run_at, id"
+
+
+@cache
+def _claim_sql(beyond: str) -> str:
+    return f"WITH {CLAIM.format(beyond=beyond, behind='')} SELECT * FROM claimed ORDER BY priority DESC, run_at, id"
 
 
 def beyond(after: ClaimedRun | None) -> tuple[str, list[Any]]:
@@ -250,14 +253,13 @@ def _claim_postgres(
 ) -> list[ClaimedRun]:
     """Pick, mark and read by one statement."""
     condition, marks = beyond(after)
-    with statement_cursor(using) as cursor:
-        cursor.execute(_CLAIM.format(beyond=condition, behind=""), [queue_name, *marks, limit, worker.id])
-        return read_claimed(cursor.fetchall(), using=using)
+    rows = fetch_prepared(_claim_sql(condition), [queue_name, *marks, limit, worker.id], using=using)
+    return read_claimed(rows, using=using)
 
 
 def read_claimed(rows: Iterable[Sequence[Any]], *, using: str) -> list[ClaimedRun]:
     """The runs in rows of `CLAIM`."""
-    moments = _Moments(connections[using].timezone or get_default_timezone())
+    moments = _Moments(connections[using].timezone)
     return [
         ClaimedRun._make(
             (*row[:_PLAIN], JSONText(row[-5]), _parsed(row[-4]), moments[row[-3]], moments[row[-2]], moments[row[-1]])
@@ -269,16 +271,18 @@ def read_claimed(rows: Iterable[Sequence[Any]], *, using: str) -> list[ClaimedRu
 class _Moments(dict[float, datetime]):
     """Datetimes as Django reads them from a database, by seconds since 1970. Many jobs of a batch share theirs."""
 
-    def __init__(self, zone: tzinfo) -> None:
+    def __init__(self, zone: tzinfo | None) -> None:
+        """Without a zone they are naive, in the project's own."""
         super().__init__()
-        self._zone = zone
+        self._is_naive = zone is None
+        self._zone = zone or get_default_timezone()
 
     def __missing__(self, seconds: float) -> datetime:
         try:
             moment = datetime.fromtimestamp(seconds, self._zone)
         except (OverflowError, ValueError, OSError):  # not one that Python knows: the nearest
             moment = LAST_MOMENT if seconds > 0 else FIRST_MOMENT
-        self[seconds] = moment = moment if settings.USE_TZ else moment.replace(tzinfo=None)
+        self[seconds] = moment = moment.replace(tzinfo=None) if self._is_naive else moment
         return moment
 
 

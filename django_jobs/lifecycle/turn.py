@@ -7,7 +7,7 @@ from functools import cache
 
 from django.db import connections
 
-from django_jobs.driver import statement_cursor
+from django_jobs.driver import fetch, fetch_prepared
 from django_jobs.lifecycle.claim import CLAIM, admit, beyond, claim_queue, read_claimed
 from django_jobs.lifecycle.finish import Finished, announce, finish, is_about_a_value
 from django_jobs.lifecycle.gate import BEHIND_IT, GATE, Gate
@@ -94,9 +94,9 @@ def _turn_postgres(
         succeeds=bool(done), settles_keys=any(map(settles_key, done)), sends_back=bool(back), is_gated=gate is not None
     )
     # What finishes many is planned by how many they are; a mere claim is planned once.
-    with connections[using].cursor() if outcomes else statement_cursor(using) as cursor:
-        cursor.execute(sql.format(beyond=condition, behind=BEHIND_IT if gate else "", lock="SKIP LOCKED"), parameters)
-        rows = cursor.fetchall()
+    ask = fetch if outcomes else fetch_prepared
+    text = sql.format(beyond=condition, behind=BEHIND_IT if gate else "", lock="SKIP LOCKED")
+    rows = ask(text, parameters, using=using)
     amount, ids, is_open, *_ = rows[0]
     if gate is not None:
         gate.passed() if is_open else gate.refused()

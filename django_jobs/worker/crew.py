@@ -81,17 +81,17 @@ class Crew:
                 taken[kind].append(attempt)
             else:
                 refused.append(attempt)
+        self._hand_over(taken[False], taken[True])
         if attempts:
             self.prefetch.meet(sum(attempt.task.is_async for attempt in attempts), len(attempts))
-        self._hand_over(taken[False], taken[True])
         return refused
 
     def _hand_over(self, sync_attempts: list[Attempt], async_attempts: list[Attempt]) -> None:
-        self._threads.low_water = self.prefetch.ahead(self._threads.count) // 2
-        self._threads.submit(sync_attempts, self.prefetch.threads_for(len(sync_attempts) + self._threads.queued))
         if self._loop is not None and async_attempts:
             self._loop.low_water = self.prefetch.ahead(self._loop.count) // 2
             self._loop.submit(async_attempts)
+        self._threads.low_water = self.prefetch.ahead(self._threads.count) // 2
+        self._threads.submit(sync_attempts, self.prefetch.threads_for(len(sync_attempts) + self._threads.queued))
 
     @property
     def oldest_claim(self) -> float | None:

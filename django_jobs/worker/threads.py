@@ -16,6 +16,7 @@ from django_jobs.worker.inbox import Inbox
 from django_jobs.worker.marks import Marks
 
 LONG = 0.005  # seconds; the end of a run of at least this is told at once
+LET_GO = 0.00002  # seconds, of which the system makes some 0.0001
 
 
 class Slot:
@@ -68,14 +69,20 @@ class Threads:
     def submit(self, attempts: list[Attempt], wakes: int) -> None:
         """Queue them and wake so many threads, if as many are idle."""
         self._waiting.extend(attempts)
-        self.wake(wakes)
+        if self.wake(wakes):
+            # Else they would wait for the interpreter's lock, until the main thread has noted all that it still has to.
+            time.sleep(LET_GO)
 
-    def wake(self, count: int) -> None:
+    def wake(self, count: int) -> bool:
+        """Wake so many threads. False if none was idle."""
+        is_any = False
         for _ in range(min(count, len(self._idle))):
             try:
                 self._idle.pop().bell.put(None)
             except IndexError:  # the last one has found something by itself
-                return
+                break
+            is_any = True
+        return is_any
 
     def take_back(self) -> list[Attempt]:
         """Take what no thread has started yet."""

@@ -264,9 +264,9 @@ class Worker:
         if self._needs_identity:
             self._take_identity()
             self._heartbeat.adopt(self._identity)
-        if self._hears():
-            prepare_statements(self._using)
         has_asked = self._claim() | self._write()
+        if self._hears():
+            prepare_statements(self._using)  # for those to come: what is ready now need not wait for this
         if self._is_empty:
             self._quarantine.freed()
         if time.monotonic() >= self._next_reconciliation:
@@ -372,9 +372,10 @@ class Worker:
         if self._gate.pause > 0:
             self._hints.add(queue_name)
             return
-        self._schedule.claimed(len(runs), limit)
-        self._streak.looked(runs, limit, time.monotonic() - began)
+        seconds = time.monotonic() - began
         self._start(self._without_suspects(runs))
+        self._schedule.claimed(len(runs), limit)
+        self._streak.looked(runs, limit, seconds)
 
     def _claim_on(self, queue_name: str, limit: int) -> None:
         """In the midst of a full queue, claim more of it without looking around first."""
@@ -420,8 +421,6 @@ class Worker:
     def _start(self, runs: list[ClaimedRun]) -> None:
         if not runs:
             return
-        self._sleeper.found()
-        self._expect_strays()
         now = time.monotonic()
         attempts = [Attempt(run, registry.get(run.task_name), now) for run in runs]
         if self._marks is not None:
@@ -433,6 +432,8 @@ class Worker:
         self._crew.watch()
         self._count(len(attempts))
         self._hand_back(refused)
+        self._sleeper.found()
+        self._expect_strays()
 
     # Ending.
 

@@ -75,6 +75,24 @@ def test_short_jobs_are_left_to_as_many_threads_as_they_are_worth(threads: Threa
     assert len(ran) == 1
 
 
+def test_woken_thread_does_not_wait_for_the_interpreters_lock(threads: Threads, inbox: Inbox) -> None:
+    def run() -> None:
+        pass
+
+    with declared(run) as task:
+        # One is enough: on a busy machine a thread may wake up later than the one that woke it.
+        for _ in range(1000):
+            while len(threads._idle) < COUNT:
+                time.sleep(0.001)
+            job = attempt(task)
+            threads.submit([job], 1)
+            has_begun = job.is_started
+            ended(inbox, 1)
+            if has_begun:
+                return
+    pytest.fail("No thread began before the one that had woken it went on.")
+
+
 def test_what_waits_behind_a_slow_task_is_taken_by_threads_that_are_woken(threads: Threads, inbox: Inbox) -> None:
     held = threading.Event()
 
