@@ -22,7 +22,7 @@ from django.utils import autoreload
 
 from django_jobs.checks import TAG
 from django_jobs.conf import did_you_mean
-from django_jobs.doctor.schema import unapplied
+from django_jobs.doctor.applied import unapplied
 from django_jobs.execution.answers import Wait
 from django_jobs.management.banner import banner
 from django_jobs.worker import Worker
