@@ -28,6 +28,7 @@ from django_jobs.management.banner import banner
 from django_jobs.worker import Worker
 from django_jobs.worker.connection import own_connection, prepare_connections
 from django_jobs.worker.inline import run_jobs
+from django_jobs.worker.memory import give_back
 from django_jobs.worker.options import WorkerOptions, read_options
 from django_jobs.worker.signals import StopSignals
 from django_jobs.worker.supervisor import Supervisor
@@ -174,6 +175,7 @@ class Command(BaseCommand):
                 # What is loaded by now stays loaded: the collector shall not look through it again and again.
                 gc.collect()
                 gc.freeze()
+                give_back()
             code = worker.run()
         # The reloader ends the process itself, with the exit code by which it is started again.
         is_reloading = threading.current_thread() is not threading.main_thread()
