@@ -200,6 +200,17 @@ class TestSleeper:
 
 
 class TestPrefetch:
+    @pytest.mark.parametrize(
+        ("duration", "is_crowded", "low_water"),
+        [(0.00001, False, MOST_AHEAD // 2), (0.00001, True, 0), (0.005, False, 25), (0.005, True, 25)],
+    )
+    def test_crowd_claims_short_jobs_when_none_is_left(self, duration: float, is_crowded: bool, low_water: int) -> None:
+        prefetch = Prefetch()
+        prefetch.measure("a", duration)
+        prefetch.is_crowded = is_crowded
+
+        assert prefetch.low_water(5) == low_water
+
     def test_nothing_is_claimed_ahead_before_anything_was_measured(self) -> None:
         assert Prefetch().ahead(5) == 0
         assert not Prefetch().is_short("a")
