@@ -35,8 +35,6 @@ from django.utils.module_loading import import_string
 
 from django_jobs import registry
 from django_jobs.conf import Settings, did_you_mean, read
-from django_jobs.doctor.examination import SERVER, examine_settings
-from django_jobs.doctor.findings import Level
 from django_jobs.models import Job
 
 TAG = "django_jobs"
@@ -149,6 +147,10 @@ IDS = {
 
 
 def _findings_of(databases: Sequence[str], *, deployed: bool) -> Iterator[CheckMessage]:
+    # Here, lest each web process and worker hold the whole doctor for an answer that only a command asks for.
+    from django_jobs.doctor.examination import SERVER, examine_settings
+    from django_jobs.doctor.findings import Level
+
     for alias in databases:
         if not router.allow_migrate_model(alias, Job) or connections[alias].vendor not in SERVER:
             continue

@@ -1,6 +1,8 @@
 """The system checks: what each reports, and that this suite's own settings pass them all."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,22 @@ class ThemedAdmin(ModelAdmin):  # type: ignore[type-arg]  # It takes its paramet
 
 
 def send(invoice_id: int) -> None: ...
+
+
+def test_a_process_that_serves_pages_loads_neither_the_worker_nor_the_doctor() -> None:
+    script = (
+        "import django, sys\n"
+        "from django.conf import settings\n"
+        "settings.configure(INSTALLED_APPS=['django.contrib.contenttypes', 'django_jobs'])\n"
+        "django.setup()\n"
+        "from django.core.checks import run_checks\n"
+        "run_checks()\n"
+        "print([name for name in sys.modules if name.startswith(('django_jobs.worker', 'django_jobs.doctor'))])\n"
+    )
+
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert run.stdout == "[]\n"
 
 
 @pytest.fixture(autouse=True)

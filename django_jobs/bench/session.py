@@ -14,7 +14,7 @@ from django_jobs.bench.task import NAME, QUEUE, only_task
 from django_jobs.bench.workloads import Bench
 from django_jobs.conf import get_settings
 from django_jobs.database import Clock
-from django_jobs.doctor.schema import unapplied
+from django_jobs.doctor.applied import unapplied
 from django_jobs.lifecycle import extend
 from django_jobs.lifecycle.erase import erase, erase_queue
 from django_jobs.models import Worker

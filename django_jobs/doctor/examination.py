@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from django_jobs.doctor import everywhere, mysql, postgres, schema, sqlite, vacuum, wakeups
+from django_jobs.doctor import applied, everywhere, mysql, postgres, schema, sqlite, vacuum, wakeups
 from django_jobs.doctor.findings import Finding, Question, unseen
 
 LOCK_PATIENCE = "2s"  # a table may be locked just now: the doctor does not stand in the line
@@ -50,14 +50,14 @@ def examine(using: str) -> list[Finding]:
     connections[using].ensure_connection()
     vendor = connections[using].vendor
     questions: list[Question] = [*SERVER[vendor], schema.migrations, everywhere.clock]
-    if not schema.unapplied(using):
+    if not applied.unapplied(using):
         questions += [schema.indexes, *TABLES.get(vendor, ()), everywhere.workers]
     return ask_all(questions, using)
 
 
 def examine_settings(using: str, *, deployed: bool = False) -> list[Finding]:
     """The cheap part, about settings and tables, for a database whose migrations are all applied. None otherwise."""
-    if schema.unapplied(using):
+    if applied.unapplied(using):
         return []  # Some of it will be mended by `migrate`, which asks before it starts.
     vendor = connections[using].vendor
     return ask_all([DURABILITY[vendor]] if deployed else list(STATIC[vendor]), using)

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from django.apps import apps
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import CheckConstraint, Model
 
+from django_jobs.doctor.applied import APP, unapplied
 from django_jobs.doctor.findings import Finding, fine, or_fine, problem, warning
 from django_jobs.doctor.rows import ask
 from django_jobs.operations import SetStorageParameters
-
-APP = "django_jobs"
-
-
-def unapplied(using: str) -> list[str]:
-    """The names of the migrations that this database lacks."""
-    # By a worker's start too: Django's loader would import those of every app and keep half a megabyte of them.
-    module, _ = MigrationLoader.migrations_module(APP)
-    names = pkgutil.iter_modules(import_module(module).__path__) if module else ()
-    applied = {name for app, name in MigrationRecorder(connections[using]).applied_migrations() if app == APP}
-    return sorted({each.name for each in names} - applied)
 
 
 @cache

@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 CROWD = 4  # workers of a database that claim without minding each other
 CLASS = 0x646A6F62  # of the advisory locks: "djob"
-PAUSE = 0.004  # seconds for each worker, twice and four times that for who is refused again
-MOST_DOUBLINGS = 2
+PAUSE = 0.004  # seconds for each worker; each refusal doubles it for the next one, and each claim halves it again
+MOST_DOUBLINGS = 4
+LONGEST_PAUSE = 2.0  # seconds; who was not refused for as long begins anew
 PATIENCE = 10.0  # seconds of refusals
 
 GATE = "gate AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(%s, %s) AS is_open)"
@@ -36,9 +37,13 @@ class Gate:
         self._next = 0.0
         self._refused_since: float | None = None
 
+    @property
+    def is_crowded(self) -> bool:
+        return self.workers > CROWD
+
     def is_knocked_at(self) -> bool:
         """Whether to claim behind it, now."""
-        if self.workers <= CROWD:
+        if not self.is_crowded:
             return False
         if self._refused_since is not None and self._clock() - self._refused_since > PATIENCE:
             self._refused_since = None
@@ -52,14 +57,16 @@ class Gate:
 
     def passed(self) -> None:
         """This worker has claimed."""
-        self._refusals = 0
+        self._refusals = max(self._refusals - 1, 0)
         self._refused_since = None
 
     def refused(self) -> None:
         """Another one was claiming."""
         now = self._clock()
-        pause = PAUSE * self.workers * 2 ** min(self._refusals, MOST_DOUBLINGS)
-        self._refusals += 1
+        if now - self._next > LONGEST_PAUSE:
+            self._refusals = 0
+        pause = min(PAUSE * self.workers * 2**self._refusals, LONGEST_PAUSE)
+        self._refusals = min(self._refusals + 1, MOST_DOUBLINGS)
         self._next = now + self._rand(pause / 2, pause)
         if self._refused_since is None:
             self._refused_since = now

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, NotSupportedError, connections, router
 
 from django_jobs.conf import did_you_mean
-from django_jobs.doctor.schema import unapplied
+from django_jobs.doctor.applied import unapplied
 from django_jobs.models import Job
 
 FAILED = 1
@@ -34,16 +34,15 @@ def answering(using: str, *, returncode: int = FAILED) -> Iterator[None]:
     try:
         yield
     except (DatabaseError, InterfaceError, NotSupportedError) as error:
-        text = lacks_migrations(using) or f"Database {using!r} could not be asked: {error}"
+        text = f"Database {using!r} could not be asked: {error}"
+        with suppress(DatabaseError, InterfaceError):
+            text = lacks_migrations(using) or text
         raise CommandError(text, returncode=returncode) from error
 
 
 def lacks_migrations(using: str) -> str:
-    """A sentence about the migrations that this database lacks; nothing if it has all, or does not say."""
-    try:
-        missing = unapplied(using)
-    except (DatabaseError, InterfaceError):
-        return ""
+    """A sentence about the migrations that this database lacks; nothing if it has all."""
+    missing = unapplied(using)
     if not missing:
         return ""
     count = f"{len(missing)} migration{'s' if len(missing) > 1 else ''}"

@@ -88,9 +88,9 @@ class Crew:
 
     def _hand_over(self, sync_attempts: list[Attempt], async_attempts: list[Attempt]) -> None:
         if self._loop is not None and async_attempts:
-            self._loop.low_water = self.prefetch.ahead(self._loop.count) // 2
+            self._loop.low_water = self.prefetch.low_water(self._loop.count)
             self._loop.submit(async_attempts)
-        self._threads.low_water = self.prefetch.ahead(self._threads.count) // 2
+        self._threads.low_water = self.prefetch.low_water(self._threads.count)
         self._threads.submit(sync_attempts, self.prefetch.threads_for(len(sync_attempts) + self._threads.queued))
 
     @property

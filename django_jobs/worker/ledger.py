@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import chain
 from uuid import UUID
 
 from django_jobs import logs
 from django_jobs.execution import Attempt
 from django_jobs.lifecycle import extend, finish, release, turn
 from django_jobs.lifecycle.gate import Gate
+from django_jobs.lifecycle.statements import is_sent_back
 from django_jobs.runs import ClaimedRun, Outcome, WorkerIdentity
 
 KEPT_PAUSE = 0.1  # seconds until an outcome is given again whose row somebody locks
@@ -41,6 +43,12 @@ class Ledger:
     def is_written(self) -> bool:
         """The database knows all that has ended."""
         return not self._outcomes and not self._kept and not self._returned
+
+    @property
+    def sends_back(self) -> bool:
+        """Whether `write` lets something run again."""
+        ended = chain(*self._outcomes.values(), *self._kept.values())
+        return bool(self._returned) or any(map(is_sent_back, ended))
 
     @property
     def unwritten(self) -> int:

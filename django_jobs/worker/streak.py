@@ -26,14 +26,17 @@ class Streak:
         self.full: str | None = None  # the queue that gave all that was asked for, to the last
         self.after: ClaimedRun | None = None  # beyond which job; None: from the start
 
-    def looked(self, runs: Sequence[ClaimedRun], limit: int, seconds: float) -> None:
-        """These runs, of so many asked for, were claimed by a look from the start that took so many seconds."""
+    def looked(self, runs: Sequence[ClaimedRun], limit: int, seconds: float, workers: int = 1) -> None:
+        """These runs, of so many asked for, were claimed by a look from the start that took so many seconds.
+
+        Of so many workers each looks in its turn: the queue is looked at as often as by one alone.
+        """
         is_full = len(runs) >= limit and runs[0].queue_name == runs[-1].queue_name
         self.full = self.queue_name = self.after = None
         if is_full:
             self.full = self.queue_name = runs[-1].queue_name
             self.after = runs[-1]
-            self._until = self._clock() + min(max(SHARE * seconds, SHORTEST), LONGEST)
+            self._until = self._clock() + min(max(SHARE * seconds, SHORTEST * workers), LONGEST)
 
     def claimed(self, runs: Sequence[ClaimedRun], limit: int) -> None:
         """These were claimed, of so many asked for, in the streak."""

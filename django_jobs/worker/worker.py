@@ -334,8 +334,8 @@ class Worker:
     def _look(self, limit: int) -> None:
         """Claim from any queue, after what has become due was made ready."""
         was_idle, began = self._ledger.is_idle, time.monotonic()
-        if was_idle:
-            self._write()  # it may make something ready: the next try of what has failed
+        if was_idle and self._ledger.sends_back:
+            self._write()  # it makes something ready, such as the next try of what has failed
         found = self._promoted()
         names = claim.ready_queues(found, self.options.queue_names, limit, self._known, using=self._using)
         runs: list[ClaimedRun] = []
@@ -351,7 +351,7 @@ class Worker:
         if not runs and self._listener and self._sleeper.lie_down(self._identity):
             self._schedule.fell_asleep()
         self._schedule.looked(len(runs), limit, found.due_in, is_empty=not found.ready)
-        self._streak.looked(runs, limit, time.monotonic() - began)
+        self._streak.looked(runs, limit, time.monotonic() - began, self._gate.workers)
         self._start(self._without_suspects(runs))
 
     def _promoted(self) -> claim.Found:
@@ -375,7 +375,7 @@ class Worker:
         seconds = time.monotonic() - began
         self._start(self._without_suspects(runs))
         self._schedule.claimed(len(runs), limit)
-        self._streak.looked(runs, limit, seconds)
+        self._streak.looked(runs, limit, seconds, self._gate.workers)
 
     def _claim_on(self, queue_name: str, limit: int) -> None:
         """In the midst of a full queue, claim more of it without looking around first."""
@@ -388,6 +388,7 @@ class Worker:
 
     def _claim_from(self, queue_name: str, limit: int, *, after: ClaimedRun | None = None) -> list[ClaimedRun]:
         self._gate.workers = self._heartbeat.others + 1
+        self._crew.prefetch.is_crowded = self._gate.is_crowded
         recorded, runs = self._ledger.turn(self._identity, queue_name, limit, self._known, after=after, gate=self._gate)
         self._note_retries(recorded)
         return runs

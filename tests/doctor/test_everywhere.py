@@ -298,7 +298,7 @@ class TestSystemChecks:
         def refuse(using: str, **options: Any) -> None:
             raise OperationalError("connection refused")
 
-        monkeypatch.setattr(checks, "examine_settings", refuse)
+        monkeypatch.setattr(examination, "examine_settings", refuse)
 
         assert checks.check_servers(databases=["default"]) == []
 

@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import turn
-from django_jobs.lifecycle.gate import CROWD, MOST_DOUBLINGS, PATIENCE, PAUSE, Gate, parameters
+from django_jobs.lifecycle.gate import CROWD, LONGEST_PAUSE, MOST_DOUBLINGS, PATIENCE, PAUSE, Gate, parameters
 from django_jobs.runs import ClaimedRun, Outcome, WorkerIdentity
 from tests.lifecycle.steps import NAMES, failed, start_worker, succeeded
 from tests.lifecycle.threads import OpenTransaction, Threads
@@ -112,17 +112,36 @@ def test_it_is_open_again_as_soon_as_a_claim_has_committed(gate: Gate) -> None:
 
 def test_pauses_grow_with_the_crowd_and_with_refusals(gate: Gate, clock: Clock) -> None:
     pauses = []
-    for _ in range(4):
+    for _ in range(MOST_DOUBLINGS + 2):
         gate.refused()
         pauses.append(gate.pause)
         clock.now += gate.pause
     unit = PAUSE * gate.workers
-    assert pauses == pytest.approx([unit, 2 * unit, 4 * unit, 2**MOST_DOUBLINGS * unit])
+    assert pauses == pytest.approx([unit * 2**doublings for doublings in (0, 1, 2, 3, 4, 4)])
 
-    gate.passed()
     gate.workers *= 2
     gate.refused()
-    assert gate.pause == pytest.approx(2 * unit)
+    assert gate.pause == pytest.approx(2 * pauses[-1])
+    gate.workers = 1000
+    gate.refused()
+    assert gate.pause == pytest.approx(LONGEST_PAUSE)
+
+
+def test_pause_is_what_made_every_other_try_succeed(gate: Gate, clock: Clock) -> None:
+    """A claim takes back one refusal and no more: else each would be paid with as many refusals as the last one."""
+    for _ in range(3):
+        gate.refused()
+    gate.passed()
+    gate.refused()
+    assert gate.pause == pytest.approx(4 * PAUSE * gate.workers)
+
+
+def test_refusals_of_a_rush_that_is_over_are_forgotten(gate: Gate, clock: Clock) -> None:
+    for _ in range(3):
+        gate.refused()
+    clock.now += gate.pause + LONGEST_PAUSE + 0.001
+    gate.refused()
+    assert gate.pause == pytest.approx(PAUSE * gate.workers)
 
 
 def test_lock_of_a_queue_is_the_same_in_every_process() -> None:

@@ -24,7 +24,7 @@ from django_jobs.worker.options import WorkerOptions
 from django_jobs.worker.outage import Outage
 from django_jobs.worker.services import table
 from tests.factories import JobFactory, JobKeyFactory, WorkerFactory
-from tests.lifecycle.steps import claim_all, finish_all, start_worker, succeeded
+from tests.lifecycle.steps import claim_all, failed, finish_all, start_worker, succeeded
 from tests.lifecycle.threads import OpenTransaction, Threads, wait_until_blocked
 from tests.tasks import note
 
@@ -129,6 +129,26 @@ def test_second_end_of_a_run_is_dropped() -> None:
 
     assert ends == [True, False]
     assert ledger.unwritten == 1
+
+
+@pytest.mark.django_db
+def test_what_runs_again_is_told_from_what_is_over() -> None:
+    """It is written before a look, lest the look miss it; a success can wait for the claim that follows."""
+    worker, ledger = start_worker(), Ledger("default")
+    enqueue_many([note.bind("x")] * 3)
+    done, broken, returned = map(_attempt, claim_all(worker))
+    ledger.enter([done, broken, returned], worker)
+    answers = []
+
+    ledger.leave(done, succeeded(done.run))
+    answers.append(ledger.sends_back)
+    ledger.leave(broken, failed(broken.run))
+    answers.append(ledger.sends_back)
+    ledger.write()
+    ledger.hand_back([returned])
+    answers.append(ledger.sends_back)
+
+    assert answers == [False, True, True]
 
 
 @pytest.mark.django_db

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import platform
 import signal
 import threading
 import time
@@ -18,6 +19,7 @@ from django_jobs.lifecycle.wake import NOBODY
 from django_jobs.models import Worker
 from django_jobs.runs import WorkerIdentity
 from django_jobs.worker.inbox import Inbox
+from django_jobs.worker.memory import give_back, resident
 from django_jobs.worker.outage import Outage, Retrier
 from django_jobs.worker.prefetch import MOST_AHEAD, Prefetch
 from django_jobs.worker.quarantine import Quarantine
@@ -198,6 +200,17 @@ class TestSleeper:
 
 
 class TestPrefetch:
+    @pytest.mark.parametrize(
+        ("duration", "is_crowded", "low_water"),
+        [(0.00001, False, MOST_AHEAD // 2), (0.00001, True, 0), (0.005, False, 25), (0.005, True, 25)],
+    )
+    def test_crowd_claims_short_jobs_when_none_is_left(self, duration: float, is_crowded: bool, low_water: int) -> None:
+        prefetch = Prefetch()
+        prefetch.measure("a", duration)
+        prefetch.is_crowded = is_crowded
+
+        assert prefetch.low_water(5) == low_water
+
     def test_nothing_is_claimed_ahead_before_anything_was_measured(self) -> None:
         assert Prefetch().ahead(5) == 0
         assert not Prefetch().is_short("a")
@@ -447,6 +460,23 @@ class TestQuarantine:
         quarantine.looked(is_there=False)
 
         assert quarantine.is_quiet
+
+
+class TestMemory:
+    @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone keeps what was freed, and can be asked")
+    def test_what_was_freed_goes_back_to_the_system(self) -> None:
+        blocks = [bytearray(16_000) for _ in range(2_000)]
+        del blocks[:-1]  # the last one stays above the hole, which is none of the heap's end then
+        before = resident()
+
+        give_back()
+
+        assert before - resident() > 20_000_000
+
+    def test_no_system_refuses_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ctypes.CDLL", lambda name: object())  # musl has no such function
+
+        give_back()
 
 
 class TestWear:

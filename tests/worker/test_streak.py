@@ -66,6 +66,18 @@ def test_it_lasts_the_longer_the_dearer_the_look_before_it_was(clock: Clock, cos
     assert streak.full == "default"  # need not be looked for: it gave all that was asked for, to the last
 
 
+@pytest.mark.parametrize(("workers", "length"), [(3, 3 * SHORTEST), (40, LONGEST)])
+def test_many_workers_look_in_turn(clock: Clock, workers: int, length: float) -> None:
+    streak = Streak(clock=clock)
+    streak.looked(runs(5), 5, 0.001, workers)
+    names = []
+    for seconds in (length - 0.01, 0.02):
+        clock.now += seconds
+        streak.claimed(runs(5), 5)
+        names.append(streak.queue_name)
+    assert names == ["default", None]
+
+
 def test_short_batch_is_followed_by_one_from_the_start(clock: Clock) -> None:
     """What it left out may have been locked by others, who might give it back."""
     streak = begun(clock)

@@ -21,13 +21,13 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from django.utils import autoreload
 
 from django_jobs.checks import TAG
-from django_jobs.conf import did_you_mean
-from django_jobs.doctor.schema import unapplied
 from django_jobs.execution.answers import Wait
 from django_jobs.management.banner import banner
+from django_jobs.management.databases import job_database, lacks_migrations
 from django_jobs.worker import Worker
 from django_jobs.worker.connection import own_connection, prepare_connections
 from django_jobs.worker.inline import run_jobs
+from django_jobs.worker.memory import give_back
 from django_jobs.worker.options import WorkerOptions, read_options
 from django_jobs.worker.signals import StopSignals
 from django_jobs.worker.supervisor import Supervisor
@@ -113,10 +113,7 @@ class Command(BaseCommand):
             self.stdout.flush()
 
     def _read(self, options: dict[str, Any]) -> WorkerOptions:
-        using = options["database"]
-        if using not in connections.settings:
-            known = did_you_mean(using, connections.settings)
-            raise CommandError(f"Database {using!r} is not in settings.DATABASES.{known}")
+        using = job_database(options["database"])
         try:
             return read_options(
                 using=using,
@@ -174,6 +171,7 @@ class Command(BaseCommand):
                 # What is loaded by now stays loaded: the collector shall not look through it again and again.
                 gc.collect()
                 gc.freeze()
+                give_back()
             code = worker.run()
         # The reloader ends the process itself, with the exit code by which it is started again.
         is_reloading = threading.current_thread() is not threading.main_thread()
@@ -191,14 +189,11 @@ class Command(BaseCommand):
         prepare_connections()
         try:
             with Wirecutter(), own_connection(using), Wait(connections[using], ANSWER_PATIENCE):
-                missing = unapplied(using)
+                problem = lacks_migrations(using)
         except OperationalError:
             return  # The database is away: the worker waits for it.
-        if missing:
-            raise CommandError(
-                f"Database {using!r} lacks {len(missing)} migrations of django_jobs, first {missing[0]!r}. "
-                "Run manage.py migrate first."
-            )
+        if problem:
+            raise CommandError(problem)
 
 
 def _tethered(worker_options: WorkerOptions, signals: StopSignals, place: Place) -> Worker:
