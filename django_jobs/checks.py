@@ -147,6 +147,8 @@ IDS = {
 
 
 def _findings_of(databases: Sequence[str], *, deployed: bool) -> Iterator[CheckMessage]:
+    if not databases:
+        return
     # Here, lest each web process and worker hold the whole doctor for an answer that only a command asks for.
     from django_jobs.doctor.examination import SERVER, examine_settings
     from django_jobs.doctor.findings import Level
