@@ -340,10 +340,7 @@ def hold_back(
     """Look at these again in a moment, as if they had never been claimed."""
     rows = Job.objects.using(using).filter(fence((run[:2] for run in claimed), worker))
     changes |= {"status": JobStatus.SCHEDULED, "worker_id": None, "attempt": F("attempt") - 1, "run_at": Clock(after)}
-    with write_transaction(using):
-        ids = list(lock_rows(rows, using=using).values_list("id", flat=True))
-        with forced_index("PRIMARY", using=using):
-            rows.filter(id__in=ids).update(**changes)
+    change_free(rows, len(claimed), using=using, **changes)
 
 
 def _set_aside(condition: Q, status: JobStatus, *, using: str, **changes: Any) -> list[str]:

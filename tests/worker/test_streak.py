@@ -32,9 +32,9 @@ def runs(count: int, queue_name: str = "default") -> list[ClaimedRun]:
     return [ClaimedRun(**{**fields, "job_id": uuid4()}) for _ in range(count)]
 
 
-def begun(clock: Clock, seconds: float = 0.001) -> Streak:
+def begun(clock: Clock, seconds: float = 0.001, workers: int = 1) -> Streak:
     streak = Streak(clock=clock)
-    streak.looked(runs(5), 5, seconds)
+    streak.looked(runs(5), 5, seconds, workers)
     return streak
 
 
@@ -53,10 +53,14 @@ def test_batch_that_is_short_or_of_several_queues_begins_none(clock: Clock, batc
 
 
 @pytest.mark.parametrize(
-    ("cost", "length"), [(0.0, SHORTEST), (0.05, SHARE * 0.05), (5.0, LONGEST)], ids=["cheap", "dear", "dearest"]
+    ("cost", "workers", "length"),
+    [(0.0, 1, SHORTEST), (0.05, 1, SHARE * 0.05), (5.0, 1, LONGEST), (0.001, 3, 3 * SHORTEST), (0.001, 40, LONGEST)],
+    ids=["cheap", "dear", "dearest", "three take turns", "forty take turns"],
 )
-def test_it_lasts_the_longer_the_dearer_the_look_before_it_was(clock: Clock, cost: float, length: float) -> None:
-    streak = begun(clock, cost)
+def test_it_lasts_the_longer_the_dearer_the_look_before_it_was_and_the_more_look(
+    clock: Clock, cost: float, workers: int, length: float
+) -> None:
+    streak = begun(clock, cost, workers)
     names = []
     for seconds in (length - 0.01, 0.02):
         clock.now += seconds
@@ -64,18 +68,6 @@ def test_it_lasts_the_longer_the_dearer_the_look_before_it_was(clock: Clock, cos
         names.append(streak.queue_name)
     assert names == ["default", None]
     assert streak.full == "default"  # need not be looked for: it gave all that was asked for, to the last
-
-
-@pytest.mark.parametrize(("workers", "length"), [(3, 3 * SHORTEST), (40, LONGEST)])
-def test_many_workers_look_in_turn(clock: Clock, workers: int, length: float) -> None:
-    streak = Streak(clock=clock)
-    streak.looked(runs(5), 5, 0.001, workers)
-    names = []
-    for seconds in (length - 0.01, 0.02):
-        clock.now += seconds
-        streak.claimed(runs(5), 5)
-        names.append(streak.queue_name)
-    assert names == ["default", None]
 
 
 def test_short_batch_is_followed_by_one_from_the_start(clock: Clock) -> None:
